@@ -1,0 +1,105 @@
+//! What the engine reports.
+
+use serde::{Deserialize, Serialize};
+use streamcheck_model::{MemoryKind, StackId};
+
+use crate::rules::{Level, RuleCode};
+
+/// One misuse, found once; repetitions only raise its count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Its number in this run, from 0; the index into [`crate::Engine::counts`].
+    pub number: usize,
+    /// The rule that it breaks.
+    pub rule: RuleCode,
+    /// The rule's level in this run, never `Off`.
+    pub level: Level,
+    /// One sentence with the names in it.
+    pub message: String,
+    /// The ordering that does exist, as far as it goes; may be empty.
+    pub ordering: String,
+    /// The missing edge, as the calls to add and where.
+    pub help: String,
+    /// The memory concerned, where there is one.
+    pub allocation: Option<AllocationFacts>,
+    /// The calls that tell the story, in the order in which they were made.
+    pub events: Vec<EventFacts>,
+}
+
+/// The memory that a finding is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocationFacts {
+    /// First byte.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+    /// How it was obtained.
+    pub kind: MemoryKind,
+}
+
+/// The part that a call plays in a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// It allocated the memory.
+    Allocation,
+    /// It used the memory: the access at fault.
+    Use,
+    /// It freed the memory.
+    Free,
+    /// It copied from or to the memory.
+    Copy,
+    /// An event record or wait.
+    Event,
+    /// The access on the other side.
+    OtherAccess,
+}
+
+/// One call in a finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventFacts {
+    /// Its part.
+    pub role: Role,
+    /// The entry point (`cudaMallocAsync`).
+    pub api: String,
+    /// The stream as a person would name it, such as `stream 2 (0x55d0, non-blocking)`.
+    pub stream: Option<String>,
+    /// The kernel's demangled name.
+    pub kernel: Option<String>,
+    /// The device.
+    pub device: u16,
+    /// The host thread, from 1.
+    pub thread: u32,
+    /// The operation's place in the run, from 1.
+    pub sequence: u64,
+    /// The host stack.
+    pub stack: StackId,
+}
+
+/// Counts of what was seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Operations in all.
+    pub operations: u64,
+    /// Kernel launches.
+    pub launches: u64,
+    /// Copies and fills.
+    pub copies: u64,
+    /// Allocations of any kind.
+    pub allocations: u64,
+    /// Streams seen, default streams included.
+    pub streams: u64,
+    /// What could not be seen into: kind, count, one example.
+    pub blind_spots: Vec<BlindSpot>,
+}
+
+/// Something that could not be seen into.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlindSpot {
+    /// Its kind, such as `unknown-kernel-parameters`.
+    pub kind: String,
+    /// How often.
+    pub count: u64,
+    /// The first example.
+    pub example: String,
+}

@@ -1,0 +1,226 @@
+//! Memory as operations speak of it: kinds, regions, pointers.
+
+use serde::{Deserialize, Serialize};
+
+/// How memory was obtained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum MemoryKind {
+    /// `cudaMallocAsync` and its kin: valid in stream order only.
+    StreamOrdered,
+    /// `cudaMalloc` and its kin.
+    Device,
+    /// `cudaMallocManaged`.
+    Managed,
+    /// Page-locked host memory that CUDA allocated (`cudaMallocHost`, `cudaHostAlloc`).
+    Pinned,
+    /// The application's own host memory, page-locked by `cudaHostRegister`.
+    Registered,
+    /// A mapping made by `cuMemMap`.
+    Mapped,
+}
+
+impl MemoryKind {
+    /// Whether the CPU owns the pages.
+    #[must_use]
+    pub fn is_host(self) -> bool {
+        matches!(self, Self::Pinned | Self::Registered)
+    }
+
+    /// The name used in messages and reports.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::StreamOrdered => "stream-ordered",
+            Self::Device => "device",
+            Self::Managed => "managed",
+            Self::Pinned => "pinned",
+            Self::Registered => "registered",
+            Self::Mapped => "mapped",
+        }
+    }
+}
+
+/// The call that gives memory back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum FreeKind {
+    /// `cudaFreeAsync`, `cuMemFreeAsync`: in stream order.
+    Async,
+    /// `cudaFree`, `cuMemFree`.
+    Sync,
+    /// `cudaFreeHost`, `cuMemFreeHost`.
+    Host,
+    /// `cudaHostUnregister`, `cuMemHostUnregister`.
+    Unregister,
+    /// `cuMemUnmap`.
+    Unmap,
+    /// The C library's `free`, `realloc` or `munmap` took host memory away.
+    Libc,
+}
+
+/// Whether an access reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Mode {
+    /// Reads only.
+    Read,
+    /// Writes, or may write.
+    Write,
+}
+
+/// A pointer among a kernel's parameters. Its extent is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pointer {
+    /// The value. Values inside no known memory are not accesses.
+    pub address: u64,
+    /// `Read` where the kernel's signature says `const T*`, else `Write`.
+    pub mode: Mode,
+}
+
+/// The bytes that a copy or fill touches: `rows` runs of `width` bytes, each
+/// `pitch` bytes after the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Region {
+    /// First byte.
+    pub address: u64,
+    /// Bytes in a row.
+    pub width: u64,
+    /// Number of rows; 1 for a plain range.
+    pub rows: u64,
+    /// Bytes from one row's start to the next's; of no meaning for one row.
+    pub pitch: u64,
+}
+
+impl Region {
+    /// A plain range of `bytes` bytes.
+    #[must_use]
+    pub fn linear(address: u64, bytes: u64) -> Self {
+        Self {
+            address,
+            width: bytes,
+            rows: 1,
+            pitch: bytes,
+        }
+    }
+
+    /// `rows` rows of `width` bytes, folded into a plain range where they touch.
+    #[must_use]
+    pub fn pitched(address: u64, width: u64, rows: u64, pitch: u64) -> Self {
+        if width == pitch || rows <= 1 {
+            Self::linear(address, width.saturating_mul(rows))
+        } else {
+            Self {
+                address,
+                width,
+                rows,
+                pitch,
+            }
+        }
+    }
+
+    /// The address after the last byte.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        let last = self.rows.saturating_sub(1).saturating_mul(self.pitch);
+        self.address
+            .saturating_add(last)
+            .saturating_add(if self.rows == 0 { 0 } else { self.width })
+    }
+
+    /// Bytes touched.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.width.saturating_mul(self.rows)
+    }
+
+    /// Whether the byte at `address` is one of the region's.
+    #[must_use]
+    pub fn contains(&self, address: u64) -> bool {
+        if address < self.address || address >= self.end() {
+            return false;
+        }
+        self.rows <= 1 || (address - self.address) % self.pitch.max(1) < self.width
+    }
+
+    /// Whether the two regions share a byte.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        if self.bytes() == 0
+            || other.bytes() == 0
+            || self.address >= other.end()
+            || other.address >= self.end()
+        {
+            return false;
+        }
+        let (few, many) = if self.rows <= other.rows {
+            (self, other)
+        } else {
+            (other, self)
+        };
+        (0..few.rows).any(|row| {
+            let start = few.address + row * few.pitch;
+            many.touches(start, start + few.width)
+        })
+    }
+
+    /// Whether a row of this region shares a byte with `start..end`.
+    fn touches(&self, start: u64, end: u64) -> bool {
+        if start >= self.end() || end <= self.address {
+            return false;
+        }
+        if self.rows <= 1 {
+            return true;
+        }
+        let pitch = self.pitch.max(1);
+        // Rows end in the order in which they start, so of the rows that start
+        // before `end` only the last needs a look.
+        let last = ((end - 1 - self.address) / pitch).min(self.rows - 1);
+        self.address + last * pitch + self.width > start
+    }
+}
+
+/// Which way a copy goes, as the call states it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Direction {
+    /// Host memory to host memory.
+    HostToHost,
+    /// Host memory to device memory.
+    HostToDevice,
+    /// Device memory to host memory.
+    DeviceToHost,
+    /// Device memory to device memory, the same or a peer.
+    DeviceToDevice,
+    /// Not stated; CUDA infers it from the addresses.
+    Inferred,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn linear_regions_overlap_by_bytes() {
+        let a = Region::linear(100, 10);
+        assert!(a.overlaps(&Region::linear(109, 1)));
+        assert!(!a.overlaps(&Region::linear(110, 5)));
+        assert!(!a.overlaps(&Region::linear(90, 10)));
+        assert!(!a.overlaps(&Region::linear(105, 0)));
+        assert!(a.contains(100) && a.contains(109) && !a.contains(110));
+    }
+
+    #[test]
+    fn columns_of_one_matrix_do_not_overlap() {
+        let left = Region::pitched(0, 16, 8, 64);
+        let right = Region::pitched(16, 16, 8, 64);
+        let wide = Region::pitched(8, 16, 8, 64);
+        assert!(!left.overlaps(&right));
+        assert!(left.overlaps(&wide) && wide.overlaps(&right));
+        assert!(left.overlaps(&Region::linear(64, 1)));
+        assert!(!left.overlaps(&Region::linear(20, 40)));
+        assert!(!left.contains(16) && left.contains(64));
+        assert_eq!(left.end(), 7 * 64 + 16);
+    }
+
+    #[test]
+    fn touching_rows_are_one_range() {
+        assert_eq!(Region::pitched(8, 32, 4, 32), Region::linear(8, 128));
+    }
+}

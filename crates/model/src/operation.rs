@@ -1,0 +1,190 @@
+//! The operations.
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+use crate::{
+    ContextId, DeviceId, Direction, FreeKind, Handle, MemoryKind, NameId, Pointer, Region, StackId,
+    StreamRef, ThreadId,
+};
+
+/// The call that an operation came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Call {
+    /// The entry point as the application wrote it (`cudaMallocAsync`).
+    pub api: NameId,
+    /// The calling host thread.
+    pub thread: ThreadId,
+    /// The device current at the call.
+    pub device: DeviceId,
+    /// The context current at the call.
+    pub context: ContextId,
+    /// Where in the application the call stands.
+    pub stack: StackId,
+}
+
+/// One thing that happened.
+///
+/// Operations are recorded in the order in which their calls returned to the
+/// application, which is the host's timeline. A free is the exception: it is
+/// recorded before the real call ([`Action::FreeBegun`]), as another thread may be
+/// handed the address before the call returns, and settled after it
+/// ([`Action::FreeEnded`]). A call that failed is not recorded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Operation {
+    /// Who and where.
+    pub call: Call,
+    /// What.
+    pub action: Action,
+}
+
+/// How a free ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// The memory is given back.
+    Succeeded,
+    /// CUDA refused the pointer (`cudaErrorInvalidValue` and the like); nothing changed.
+    Refused,
+    /// The call failed for a reason that says nothing about the pointer; nothing changed.
+    Failed,
+}
+
+/// What an operation does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Action {
+    /// A stream was created in the call's context.
+    StreamCreated {
+        /// Its handle.
+        stream: Handle,
+        /// False for `cudaStreamNonBlocking`: it takes no part in the legacy
+        /// stream's barriers.
+        blocking: bool,
+    },
+    /// A stream was destroyed. Its pending work goes on.
+    StreamDestroyed {
+        /// Its handle.
+        stream: Handle,
+    },
+    /// The application gave a stream a name (NVTX).
+    StreamNamed {
+        /// The stream.
+        stream: StreamRef,
+        /// Its name.
+        name: NameId,
+    },
+    /// An event was created.
+    EventCreated {
+        /// Its handle.
+        event: Handle,
+    },
+    /// An event was destroyed. Waits already made on it stand.
+    EventDestroyed {
+        /// Its handle.
+        event: Handle,
+    },
+    /// The event's newest record is now this stream's past.
+    EventRecorded {
+        /// The event.
+        event: Handle,
+        /// The stream.
+        stream: StreamRef,
+    },
+    /// The stream's later work waits for the event's newest record.
+    StreamWaited {
+        /// The stream that waits.
+        stream: StreamRef,
+        /// The event.
+        event: Handle,
+    },
+    /// The host knows the event's newest record complete: a synchronize, or a
+    /// query that said so.
+    EventSynchronized {
+        /// The event.
+        event: Handle,
+    },
+    /// The host knows the stream's past complete: a synchronize, or a query that
+    /// said so.
+    StreamSynchronized {
+        /// The stream.
+        stream: StreamRef,
+    },
+    /// The host knows all work of the call's device complete.
+    DeviceSynchronized,
+    /// Memory was allocated, registered or mapped.
+    Allocated {
+        /// First byte.
+        address: u64,
+        /// Bytes.
+        size: u64,
+        /// How it was obtained.
+        kind: MemoryKind,
+        /// For stream-ordered memory, the stream on which it becomes valid.
+        stream: Option<StreamRef>,
+    },
+    /// A free is about to be made; its outcome follows from the same thread.
+    FreeBegun {
+        /// The pointer given.
+        address: u64,
+        /// Which call.
+        kind: FreeKind,
+        /// The stream of an asynchronous free.
+        stream: Option<StreamRef>,
+    },
+    /// The free that this thread began has ended.
+    FreeEnded {
+        /// How.
+        outcome: Outcome,
+    },
+    /// A kernel was launched.
+    Launched {
+        /// The stream.
+        stream: StreamRef,
+        /// The kernel's (mangled) name.
+        kernel: NameId,
+        /// The parameters that may be pointers.
+        pointers: SmallVec<[Pointer; 6]>,
+        /// Whether the parameters' layout was known; if not, `pointers` is empty.
+        layout_known: bool,
+    },
+    /// A copy was submitted or made.
+    Copied {
+        /// The stream; the legacy (or per-thread) one for calls that take none.
+        stream: StreamRef,
+        /// Bytes written.
+        to: Region,
+        /// Bytes read.
+        from: Region,
+        /// As the call states it.
+        direction: Direction,
+        /// False for the `Async` calls.
+        synchronous: bool,
+    },
+    /// A fill was submitted.
+    Filled {
+        /// The stream; the legacy (or per-thread) one for calls that take none.
+        stream: StreamRef,
+        /// Bytes written.
+        to: Region,
+        /// False for the `Async` calls.
+        synchronous: bool,
+    },
+    /// A host function was put into a stream.
+    HostFunctionEnqueued {
+        /// The stream.
+        stream: StreamRef,
+        /// Names this submission; see [`Action::HostFunctionStarted`].
+        token: u64,
+    },
+    /// A host function began to run: the host knows the stream's past up to it.
+    HostFunctionStarted {
+        /// The submission's token.
+        token: u64,
+    },
+    /// Something happened that cannot be seen into. Counted, never guessed.
+    BlindSpot {
+        /// Its kind, such as `unknown-kernel-parameters`.
+        kind: NameId,
+        /// An example, such as the kernel's name.
+        example: NameId,
+    },
+}
