@@ -1,0 +1,239 @@
+/* The kernels of the fixtures, once for every compiler.
+ *
+ * Under nvcc they are `__global__` functions. Under a plain C compiler the same header supplies
+ * what nvcc's generated host code would: a host function per kernel as its handle, registered by
+ * a static constructor, and launches through cudaLaunchKernel. A fixture is one `.cu` file in the
+ * common subset of C and C++ and launches with
+ *
+ *     LAUNCH(kernel, stream, arguments...);
+ *
+ * Either way the program exports, for a simulated CUDA that has no GPU to run a kernel on,
+ *
+ *     void simcuda_kernel_<mangled name>(void **params, const unsigned dims[6]);
+ *     const unsigned long simcuda_layout_<mangled name>[] = {count, offset, size, offset, size, ...};
+ *
+ * `params` holds one pointer per argument, as for cudaLaunchKernel; `dims` is grid then block.
+ */
+#ifndef STREAMCHECK_KERNELS_CUH
+#define STREAMCHECK_KERNELS_CUH
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+#else
+#include "cuda_min.h"
+#endif
+
+/* A failed CUDA call ends the program with 3, which no fixture expects. */
+#define CHECK(call)                                                                              \
+    do {                                                                                         \
+        cudaError_t check_status_ = (call);                                                      \
+        if (check_status_ != cudaSuccess) {                                                      \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call,                        \
+                    cudaGetErrorString(check_status_));                                          \
+            exit(3);                                                                             \
+        }                                                                                        \
+    } while (0)
+
+/* Every launch has this shape; kernels loop until they have covered `n` elements. */
+#define GRID_SIZE 64
+#define BLOCK_SIZE 256
+
+/* A pointer inside a struct that is passed by value: the parameter itself is no pointer. */
+struct View {
+    long stride;
+    float *data;
+    int n;
+};
+
+#ifdef __CUDACC__
+
+#define EACH(i, n)                                                                               \
+    for (int i = (int)(blockIdx.x * blockDim.x + threadIdx.x); i < (n);                          \
+         i += (int)(gridDim.x * blockDim.x))
+
+/* Writes `out`, reads nothing. */
+__global__ void fill(float *out, int n, float value) {
+    EACH(i, n) out[i] = value;
+}
+
+/* Reads `in`, writes `out`. */
+__global__ void twice(const float *in, float *out, int n) {
+    EACH(i, n) out[i] = 2.0f * in[i];
+}
+
+/* y = a x + y: reads `x`, reads and writes `y`. */
+__global__ void saxpy(int n, float a, const float *x, float *y) {
+    EACH(i, n) y[i] += a * x[i];
+}
+
+/* Spins for `cycles` clock cycles, then writes `out`. */
+__global__ void slow_fill(float *out, int n, float value, long long cycles) {
+    long long start = clock64();
+    while (clock64() - start < cycles) {
+    }
+    EACH(i, n) out[i] = value;
+}
+
+/* Writes `view.data`. */
+__global__ void fill_view(struct View view, float value) {
+    EACH(i, view.n) view.data[i] = value;
+}
+
+/* Touches no memory. */
+__global__ void nothing() {}
+
+#define LAUNCH(kernel, stream, ...)                                                              \
+    do {                                                                                         \
+        kernel<<<GRID_SIZE, BLOCK_SIZE, 0, stream>>>(__VA_ARGS__);                               \
+        CHECK(cudaGetLastError());                                                               \
+    } while (0)
+
+#define HOST_C extern "C" __attribute__((used, visibility("default")))
+
+#else /* a plain C compiler */
+
+#define HOST_C __attribute__((used, visibility("default")))
+
+/* A handle with an address of its own, as the host stub of a __global__ function is. */
+#define KERNEL_HANDLE(name)                                                                      \
+    __attribute__((noinline, noclone, unused)) static void name(void) { __asm__ volatile(""); }
+
+KERNEL_HANDLE(fill)
+KERNEL_HANDLE(twice)
+KERNEL_HANDLE(saxpy)
+KERNEL_HANDLE(slow_fill)
+KERNEL_HANDLE(fill_view)
+KERNEL_HANDLE(nothing)
+
+#define LAUNCH(kernel, stream, ...)                                                              \
+    do {                                                                                         \
+        struct params_##kernel launch_params_ = {__VA_ARGS__};                                   \
+        void *launch_args_[8] = {NULL};                                                          \
+        dim3 launch_grid_ = {GRID_SIZE, 1, 1}, launch_block_ = {BLOCK_SIZE, 1, 1};               \
+        point_##kernel(launch_args_, &launch_params_);                                           \
+        CHECK(cudaLaunchKernel((const void *)kernel, launch_grid_, launch_block_, launch_args_,  \
+                               0, stream));                                                      \
+    } while (0)
+
+#endif
+
+/* The parameters as the kernel's parameter buffer lays them out: each at its natural alignment. */
+struct params_fill { float *out; int n; float value; };
+struct params_twice { const float *in; float *out; int n; };
+struct params_saxpy { int n; float a; const float *x; float *y; };
+struct params_slow_fill { float *out; int n; float value; long long cycles; };
+struct params_fill_view { struct View view; float value; };
+
+#define FIELD(kernel, field)                                                                     \
+    offsetof(struct params_##kernel, field), sizeof(((struct params_##kernel *)0)->field)
+
+HOST_C const unsigned long simcuda_layout__Z4fillPfif[] = {
+    3, FIELD(fill, out), FIELD(fill, n), FIELD(fill, value)};
+HOST_C const unsigned long simcuda_layout__Z5twicePKfPfi[] = {
+    3, FIELD(twice, in), FIELD(twice, out), FIELD(twice, n)};
+HOST_C const unsigned long simcuda_layout__Z5saxpyifPKfPf[] = {
+    4, FIELD(saxpy, n), FIELD(saxpy, a), FIELD(saxpy, x), FIELD(saxpy, y)};
+HOST_C const unsigned long simcuda_layout__Z9slow_fillPfifx[] = {
+    4, FIELD(slow_fill, out), FIELD(slow_fill, n), FIELD(slow_fill, value),
+    FIELD(slow_fill, cycles)};
+HOST_C const unsigned long simcuda_layout__Z9fill_view4Viewf[] = {
+    2, FIELD(fill_view, view), FIELD(fill_view, value)};
+HOST_C const unsigned long simcuda_layout__Z7nothingv[] = {0};
+
+#define PARAM(type, index) (*(type *)params[index])
+
+HOST_C void simcuda_kernel__Z4fillPfif(void **params, const unsigned dims[6]) {
+    float *out = PARAM(float *, 0), value = PARAM(float, 2);
+    int n = PARAM(int, 1), i;
+    (void)dims;
+    for (i = 0; i < n; i++) out[i] = value;
+}
+
+HOST_C void simcuda_kernel__Z5twicePKfPfi(void **params, const unsigned dims[6]) {
+    const float *in = PARAM(const float *, 0);
+    float *out = PARAM(float *, 1);
+    int n = PARAM(int, 2), i;
+    (void)dims;
+    for (i = 0; i < n; i++) out[i] = 2.0f * in[i];
+}
+
+HOST_C void simcuda_kernel__Z5saxpyifPKfPf(void **params, const unsigned dims[6]) {
+    const float *x = PARAM(const float *, 2);
+    float *y = PARAM(float *, 3), a = PARAM(float, 1);
+    int n = PARAM(int, 0), i;
+    (void)dims;
+    for (i = 0; i < n; i++) y[i] += a * x[i];
+}
+
+HOST_C void simcuda_kernel__Z9slow_fillPfifx(void **params, const unsigned dims[6]) {
+    simcuda_kernel__Z4fillPfif(params, dims);
+}
+
+HOST_C void simcuda_kernel__Z9fill_view4Viewf(void **params, const unsigned dims[6]) {
+    struct View view = PARAM(struct View, 0);
+    float value = PARAM(float, 1);
+    int i;
+    (void)dims;
+    for (i = 0; i < view.n; i++) view.data[i] = value;
+}
+
+HOST_C void simcuda_kernel__Z7nothingv(void **params, const unsigned dims[6]) {
+    (void)params;
+    (void)dims;
+}
+
+#ifndef __CUDACC__
+
+#define POINTS static inline __attribute__((always_inline, unused)) void
+
+POINTS point_fill(void **args, struct params_fill *p) {
+    args[0] = &p->out, args[1] = &p->n, args[2] = &p->value;
+}
+POINTS point_twice(void **args, struct params_twice *p) {
+    args[0] = &p->in, args[1] = &p->out, args[2] = &p->n;
+}
+POINTS point_saxpy(void **args, struct params_saxpy *p) {
+    args[0] = &p->n, args[1] = &p->a, args[2] = &p->x, args[3] = &p->y;
+}
+POINTS point_slow_fill(void **args, struct params_slow_fill *p) {
+    args[0] = &p->out, args[1] = &p->n, args[2] = &p->value, args[3] = &p->cycles;
+}
+POINTS point_fill_view(void **args, struct params_fill_view *p) {
+    args[0] = &p->view, args[1] = &p->value;
+}
+struct params_nothing { char none; };
+POINTS point_nothing(void **args, struct params_nothing *p) {
+    (void)args, (void)p;
+}
+
+/* What the loader-time code of an nvcc object does. The image is empty (data is NULL): there is
+ * no GPU code, only names. */
+static struct fat_binary_wrapper fixture_image = {0x466243b1, 1, NULL, NULL};
+static void **fixture_module;
+
+static void fixture_unregister(void) { __cudaUnregisterFatBinary(fixture_module); }
+
+#define REGISTER(handle, mangled)                                                                \
+    __cudaRegisterFunction(fixture_module, (const char *)handle, (char *)mangled, mangled, -1,   \
+                           NULL, NULL, NULL, NULL, NULL)
+
+__attribute__((constructor)) static void fixture_register(void) {
+    fixture_module = __cudaRegisterFatBinary(&fixture_image);
+    REGISTER(fill, "_Z4fillPfif");
+    REGISTER(twice, "_Z5twicePKfPfi");
+    REGISTER(saxpy, "_Z5saxpyifPKfPf");
+    REGISTER(slow_fill, "_Z9slow_fillPfifx");
+    REGISTER(fill_view, "_Z9fill_view4Viewf");
+    REGISTER(nothing, "_Z7nothingv");
+    __cudaRegisterFatBinaryEnd(fixture_module);
+    atexit(fixture_unregister);
+}
+
+#endif
+
+#endif
