@@ -14,8 +14,10 @@ mod identity;
 mod memory;
 mod names;
 mod operation;
+pub mod text;
+pub mod trace;
 
 pub use identity::{ContextId, DeviceId, Handle, NameId, StackId, StreamRef, ThreadId};
-pub use memory::{Direction, FreeKind, MemoryKind, Mode, Pointer, Region};
+pub use memory::{Direction, FreeKind, HostMemory, MemoryKind, Mode, Pointer, Region};
 pub use names::Names;
 pub use operation::{Action, Call, Operation, Outcome};

@@ -62,8 +62,11 @@ pub enum FreeKind {
 pub enum Mode {
     /// Reads only.
     Read,
-    /// Writes, or may write.
+    /// Writes, or may write by its declaration.
     Write,
+    /// May be anything, or not be an access at all: a pointer-like value in a
+    /// by-value struct.
+    Unknown,
 }
 
 /// A pointer among a kernel's parameters. Its extent is not known.
@@ -71,7 +74,8 @@ pub enum Mode {
 pub struct Pointer {
     /// The value. Values inside no known memory are not accesses.
     pub address: u64,
-    /// `Read` where the kernel's signature says `const T*`, else `Write`.
+    /// `Read` where the kernel's signature says `const T*`, `Unknown` inside a
+    /// by-value struct, else `Write`.
     pub mode: Mode,
 }
 
@@ -175,6 +179,19 @@ impl Region {
         let last = ((end - 1 - self.address) / pitch).min(self.rows - 1);
         self.address + last * pitch + self.width > start
     }
+}
+
+/// What is known of host memory that no recorded call allocated or registered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum HostMemory {
+    /// The driver was not asked, or there is none: taken as pageable where the
+    /// copy's direction says that it is host memory.
+    #[default]
+    Unasked,
+    /// The driver does not know it.
+    Pageable,
+    /// The driver knows it as page-locked.
+    Pinned,
 }
 
 /// Which way a copy goes, as the call states it.

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::{
-    ContextId, DeviceId, Direction, FreeKind, Handle, MemoryKind, NameId, Pointer, Region, StackId,
-    StreamRef, ThreadId,
+    ContextId, DeviceId, Direction, FreeKind, Handle, HostMemory, MemoryKind, NameId, Pointer,
+    Region, StackId, StreamRef, ThreadId,
 };
 
 /// The call that an operation came from.
@@ -156,6 +156,8 @@ pub enum Action {
         from: Region,
         /// As the call states it.
         direction: Direction,
+        /// What the driver says of a host side that no recorded call explains.
+        host: HostMemory,
         /// False for the `Async` calls.
         synchronous: bool,
     },
