@@ -39,15 +39,20 @@ fn trace(criterion: &mut Criterion) {
 
     let mut out = Vec::new();
     group.bench_function("write a launch", |bencher| {
+        let mut writer = Writer::default();
         bencher.iter(|| {
             out.clear();
-            let mut writer = Writer::new(&header, &mut out);
             for operation in &operations {
                 writer.operation(operation, &names, |_| &[1, 2, 3], &mut out);
             }
-            writer.end(&mut out);
         });
     });
+    out.clear();
+    let mut writer = Writer::new(&header, &mut out);
+    for operation in &operations {
+        writer.operation(operation, &names, |_| &[1, 2, 3], &mut out);
+    }
+    writer.end(&mut out);
     group.bench_function("read a launch", |bencher| {
         bencher.iter(|| {
             let reader = Reader::new(&out[..], "bench").expect("it was written whole");

@@ -5,8 +5,8 @@ use serde_reflection::{Samples, Tracer, TracerConfig};
 
 use super::*;
 use crate::{
-    Action, Call, ContextId, DeviceId, Direction, FreeKind, Handle, MemoryKind, Mode, NameId,
-    Names, Operation, Outcome, Pointer, Region, StackId, StreamRef, ThreadId,
+    Action, Call, ContextId, DeviceId, Direction, FreeKind, Handle, HostMemory, MemoryKind, Mode,
+    NameId, Names, Operation, Outcome, Pointer, Region, StackId, StreamRef, ThreadId,
 };
 
 /// The schema that the types have now, for `schema.json`.
@@ -21,7 +21,7 @@ fn schema() -> String {
         })*};
     }
     types!(
-        StreamRef, MemoryKind, FreeKind, Mode, Direction, Outcome, Action, Record
+        StreamRef, MemoryKind, FreeKind, HostMemory, Mode, Direction, Outcome, Action, Record
     );
     let registry = tracer.registry().expect("every type was seen whole");
     serde_json::to_string_pretty(&registry).expect("a registry is JSON") + "\n"
@@ -86,7 +86,7 @@ fn region() -> impl Strategy<Value = Region> {
 fn pointer() -> impl Strategy<Value = Pointer> {
     (
         any::<u64>(),
-        prop_oneof![Just(Mode::Read), Just(Mode::Write)],
+        prop_oneof![Just(Mode::Read), Just(Mode::Write), Just(Mode::Unknown)],
     )
         .prop_map(|(address, mode)| Pointer { address, mode })
 }
@@ -113,6 +113,11 @@ fn action() -> impl Strategy<Value = Action> {
         Just(Outcome::Succeeded),
         Just(Outcome::Refused),
         Just(Outcome::Failed),
+    ];
+    let host = prop_oneof![
+        Just(HostMemory::Unasked),
+        Just(HostMemory::Pageable),
+        Just(HostMemory::Pinned),
     ];
     let direction = prop_oneof![
         Just(Direction::HostToHost),
@@ -157,12 +162,13 @@ fn action() -> impl Strategy<Value = Action> {
                 layout_known,
             }
         ),
-        (stream(), region(), region(), direction, any::<bool>()).prop_map(
-            |(stream, to, from, direction, synchronous)| Action::Copied {
+        (stream(), region(), region(), direction, host, any::<bool>()).prop_map(
+            |(stream, to, from, direction, host, synchronous)| Action::Copied {
                 stream,
                 to,
                 from,
                 direction,
+                host,
                 synchronous,
             }
         ),

@@ -139,14 +139,23 @@ impl Record {
 
 fn append(record: &Borrowed<'_>, out: &mut Vec<u8>) {
     let start = out.len();
-    out.extend_from_slice(&[0; FRAME_HEAD]);
-    let taken = std::mem::take(out);
-    *out = postcard::to_extend(record, taken).expect("encoding into memory does not fail");
-    let payload = &out[start + FRAME_HEAD..];
+    let body = start + FRAME_HEAD;
+    // Postcard into a slice is several times as fast as into a growing vector.
+    let mut room = 192;
+    let end = loop {
+        out.resize(body + room, 0);
+        match postcard::to_slice(record, &mut out[body..]) {
+            Ok(written) => break body + written.len(),
+            Err(postcard::Error::SerializeBufferFull) => room *= 4,
+            Err(error) => unreachable!("plain data that postcard refuses: {error}"),
+        }
+    };
+    out.truncate(end);
+    let payload = &out[body..];
     let length = u32::try_from(payload.len())
         .expect("records are short")
         .to_le_bytes();
     let sum = checksum(length, payload).to_le_bytes();
     out[start..start + 4].copy_from_slice(&length);
-    out[start + 4..start + FRAME_HEAD].copy_from_slice(&sum);
+    out[start + 4..body].copy_from_slice(&sum);
 }
