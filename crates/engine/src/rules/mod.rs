@@ -7,6 +7,23 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::memory::Allocation;
+use crate::view::View;
+use violation::{Free, Text, Use, Violation};
+
+pub(crate) mod sc101_use_before_alloc;
+pub(crate) mod sc102_use_after_free;
+pub(crate) mod sc103_free_in_flight;
+pub(crate) mod sc104_free_before_alloc;
+pub(crate) mod sc105_reuse_race;
+pub(crate) mod sc106_invalid_free;
+pub(crate) mod sc107_host_buffer_released_in_flight;
+pub(crate) mod sc109_data_race;
+pub(crate) mod sc112_wait_on_unrecorded_event;
+pub(crate) mod sc201_pageable_async_copy;
+pub(crate) mod sc202_default_stream_serialization;
+pub(crate) mod violation;
+
 /// How serious a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
@@ -57,7 +74,7 @@ pub struct Rule {
 }
 
 macro_rules! rules {
-    ($($code:ident $name:literal $level:ident $summary:literal;)*) => {
+    ($($code:ident $name:literal $level:ident $module:ident $summary:literal;)*) => {
         /// The codes, in order.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum RuleCode {
@@ -72,21 +89,28 @@ macro_rules! rules {
             summary: $summary,
             page: include_str!(concat!("../../../../docs/rules/", stringify!($code), ".md")),
         },)*];
+
+        /// Puts a violation into words.
+        pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
+            match violation.rule {
+                $(RuleCode::$code => $module::describe(violation, view),)*
+            }
+        }
     };
 }
 
 rules! {
-    SC101 "use-before-alloc" Error "a stream uses a stream-ordered allocation whose allocation does not happen before the use";
-    SC102 "use-after-free" Error "work issued after the free call returned uses the memory, whatever the streams";
-    SC103 "free-in-flight" Error "the free is not ordered after a use";
-    SC104 "free-before-alloc" Error "the free is not ordered after the allocation itself";
-    SC105 "reuse-race" Error "a stale or early use reaches the new owner of an address that the pool had recycled";
-    SC106 "invalid-free" Error "a double free, a pointer that is no allocation's base, or the wrong kind of free";
-    SC107 "host-buffer-released-in-flight" Error "pinned or registered host memory is released while a copy or kernel uses it";
-    SC109 "data-race" Error "two unordered accesses to the same bytes, at least one a write";
-    SC112 "wait-on-unrecorded-event" Warning "a stream waits on an event that has no record, which is a no-op";
-    SC201 "pageable-async-copy" Warning "an async copy with pageable host memory is staged, and does not overlap";
-    SC202 "default-stream-serialization" Warning "work on the legacy default stream serializes with pending work of other streams";
+    SC101 "use-before-alloc" Error sc101_use_before_alloc "a stream uses a stream-ordered allocation whose allocation does not happen before the use";
+    SC102 "use-after-free" Error sc102_use_after_free "work issued after the free call returned uses the memory, whatever the streams";
+    SC103 "free-in-flight" Error sc103_free_in_flight "the free is not ordered after a use";
+    SC104 "free-before-alloc" Error sc104_free_before_alloc "the free is not ordered after the allocation itself";
+    SC105 "reuse-race" Error sc105_reuse_race "a stale or early use reaches the new owner of an address that the pool had recycled";
+    SC106 "invalid-free" Error sc106_invalid_free "a double free, a pointer that is no allocation's base, or the wrong kind of free";
+    SC107 "host-buffer-released-in-flight" Error sc107_host_buffer_released_in_flight "pinned or registered host memory is released while a copy or kernel uses it";
+    SC109 "data-race" Error sc109_data_race "two unordered accesses to the same bytes, at least one a write";
+    SC112 "wait-on-unrecorded-event" Warning sc112_wait_on_unrecorded_event "a stream waits on an event that has no record, which is a no-op";
+    SC201 "pageable-async-copy" Warning sc201_pageable_async_copy "an async copy with pageable host memory is staged, and does not overlap";
+    SC202 "default-stream-serialization" Warning sc202_default_stream_serialization "work on the legacy default stream serializes with pending work of other streams";
 }
 
 impl RuleCode {
@@ -137,6 +161,20 @@ impl Levels {
     pub fn set(&mut self, code: RuleCode, level: Level) {
         self.0[code as usize] = level;
     }
+}
+
+/// A use's lifetime violation, if any: the memory is not, or not yet, or no longer
+/// the application's on that stream.
+pub(crate) fn check_lifetime(used: &Use<'_>, allocation: &Allocation) -> Option<Violation> {
+    sc101_use_before_alloc::check(used, allocation)
+        .or_else(|| sc105_reuse_race::check(used, allocation))
+}
+
+/// What is wrong with a free of the right kind.
+pub(crate) fn check_free(free: &Free<'_>, allocation: &Allocation, found: &mut Vec<Violation>) {
+    sc103_free_in_flight::check(free, allocation, found);
+    sc104_free_before_alloc::check(free, allocation, found);
+    sc107_host_buffer_released_in_flight::check(free, allocation, found);
 }
 
 #[cfg(test)]

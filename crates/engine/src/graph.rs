@@ -1,0 +1,168 @@
+//! The segment graph: who is ordered after whom, and why.
+//!
+//! A node is a *segment*, a run of operations of one timeline between two changes
+//! of what it knows; an edge says what ordered the two ends. The clocks decide;
+//! the graph explains, and the two always agree (`tests/agreement.rs`).
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt::Write as _;
+
+#[cfg(test)]
+use petgraph::Direction::Incoming;
+use petgraph::stable_graph::{NodeIndex, StableDiGraph};
+#[cfg(test)]
+use petgraph::visit::EdgeRef;
+
+use crate::clock::Epoch;
+use crate::op::OpRef;
+
+/// What an edge stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The next segment of the same timeline.
+    Program,
+    /// An event record that a stream waited for.
+    EventWait,
+    /// An event, stream or device synchronize, or a query that said "complete".
+    HostSync,
+    /// Work is submitted after what the host knows complete.
+    Submission,
+    /// The legacy default stream's barrier.
+    LegacyStream,
+    /// A host function ran.
+    HostFunction,
+    /// A call that happens to wait, though NVIDIA does not say so.
+    ImplicitSync,
+    /// Something outside the process or out of sight, taken as ordered.
+    Unseen,
+}
+
+impl Reason {
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Program => "program order",
+            Self::EventWait => "event wait",
+            Self::HostSync => "host synchronize",
+            Self::Submission => "submission after what the host knows complete",
+            Self::LegacyStream => "legacy default stream",
+            Self::HostFunction => "host function",
+            Self::ImplicitSync => "implicit synchronize",
+            Self::Unseen => "unseen, taken as ordered",
+        }
+    }
+}
+
+/// An edge's reason and the call that made it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    pub(crate) reason: Reason,
+    pub(crate) call: Option<OpRef>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct SegmentGraph {
+    graph: StableDiGraph<Epoch, Link>,
+    nodes: HashMap<Epoch, NodeIndex>,
+    oldest: VecDeque<Epoch>,
+    /// Segments forgotten to stay within [`SegmentGraph::CAP`].
+    pub(crate) evicted: u64,
+}
+
+impl SegmentGraph {
+    /// Segments kept. Past it the oldest go: explanations get shorter, verdicts
+    /// stay, as they come from the clocks.
+    const CAP: usize = 1 << 16;
+
+    fn node(&mut self, epoch: Epoch) -> NodeIndex {
+        if let Some(&node) = self.nodes.get(&epoch) {
+            return node;
+        }
+        if self.nodes.len() >= Self::CAP
+            && let Some(old) = self.oldest.pop_front()
+            && let Some(node) = self.nodes.remove(&old)
+        {
+            self.graph.remove_node(node);
+            self.evicted += 1;
+        }
+        let node = self.graph.add_node(epoch);
+        self.nodes.insert(epoch, node);
+        self.oldest.push_back(epoch);
+        node
+    }
+
+    /// `to` is the segment after `from` in one timeline.
+    pub(crate) fn continues(&mut self, from: Epoch, to: Epoch) {
+        self.link(from, to, Reason::Program, None);
+    }
+
+    /// `from` happens before `to`.
+    pub(crate) fn link(&mut self, from: Epoch, to: Epoch, reason: Reason, call: Option<OpRef>) {
+        let (a, b) = (self.node(from), self.node(to));
+        self.graph.update_edge(a, b, Link { reason, call });
+    }
+
+    /// The links of a shortest path that ends at `to` and begins in `slot` at
+    /// `from` or before, first link first, without program order.
+    pub(crate) fn path(&self, from: Epoch, to: Epoch) -> Vec<Link> {
+        let (Some(&start), Some(&goal)) = (self.nodes.get(&from), self.nodes.get(&to)) else {
+            return Vec::new();
+        };
+        let found = petgraph::algo::astar(&self.graph, start, |node| node == goal, |_| 1u32, |_| 0);
+        let Some((_, nodes)) = found else {
+            return Vec::new();
+        };
+        nodes
+            .windows(2)
+            .filter_map(|pair| self.graph.find_edge(pair[0], pair[1]))
+            .map(|edge| self.graph[edge])
+            .filter(|link| link.reason != Reason::Program)
+            .collect()
+    }
+
+    /// Whether a path leads from `from` to `to`.
+    #[cfg(test)]
+    pub(crate) fn reaches(&self, from: Epoch, to: Epoch) -> bool {
+        match (self.nodes.get(&from), self.nodes.get(&to)) {
+            (Some(&a), Some(&b)) => petgraph::algo::has_path_connecting(&self.graph, a, b, None),
+            _ => from == to,
+        }
+    }
+
+    /// The segments that happen before `epoch` by one step, and why.
+    #[cfg(test)]
+    pub(crate) fn before(&self, epoch: Epoch) -> Vec<(Epoch, Reason)> {
+        self.nodes.get(&epoch).map_or_else(Vec::new, |&node| {
+            self.graph
+                .edges_directed(node, Incoming)
+                .map(|edge| (self.graph[edge.source()], edge.weight().reason))
+                .collect()
+        })
+    }
+
+    /// The graph in Graphviz's language; `name` names a timeline.
+    pub(crate) fn dot(&self, name: impl Fn(u32) -> String) -> String {
+        let mut text = String::from("digraph order {\n  rankdir=LR;\n");
+        for node in self.graph.node_indices() {
+            let epoch = self.graph[node];
+            let _ = writeln!(
+                text,
+                "  n{} [label={:?}];",
+                node.index(),
+                format!("{} @{}", name(epoch.slot), epoch.time)
+            );
+        }
+        for edge in self.graph.edge_indices() {
+            if let Some((a, b)) = self.graph.edge_endpoints(edge) {
+                let label = self.graph[edge].reason.label();
+                let _ = writeln!(
+                    text,
+                    "  n{} -> n{} [label={label:?}];",
+                    a.index(),
+                    b.index()
+                );
+            }
+        }
+        text.push_str("}\n");
+        text
+    }
+}

@@ -1,0 +1,211 @@
+//! Allocations by address: the live ones, and what is remembered of freed ones.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use smallvec::SmallVec;
+use streamcheck_model::MemoryKind;
+
+use crate::op::Access;
+use crate::shadow::Shadow;
+
+/// Memory that the application was given.
+#[derive(Debug)]
+pub(crate) struct Allocation {
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+    pub(crate) kind: MemoryKind,
+    /// The allocating call, and for stream-ordered memory when it happens.
+    pub(crate) birth: Access,
+    /// The last use on each timeline.
+    pub(crate) uses: SmallVec<[Access; 2]>,
+    /// What a later access could race with.
+    pub(crate) shadow: Shadow,
+    /// The block that the pool recycled to make this one.
+    pub(crate) recycled: Option<Box<Past>>,
+}
+
+/// What is left of a freed block: enough to tell who may still use it.
+#[derive(Debug)]
+pub(crate) struct Past {
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+    pub(crate) kind: MemoryKind,
+    pub(crate) birth: Access,
+    pub(crate) uses: SmallVec<[Access; 2]>,
+    /// The free, and when it happens.
+    pub(crate) free: Access,
+}
+
+impl Allocation {
+    pub(crate) fn end(&self) -> u64 {
+        self.address.saturating_add(self.size.max(1))
+    }
+
+    /// A use supersedes the last one on the same timeline.
+    pub(crate) fn used(&mut self, access: Access) {
+        match self
+            .uses
+            .iter_mut()
+            .find(|known| known.epoch.slot == access.epoch.slot)
+        {
+            Some(known) => *known = access,
+            None => self.uses.push(access),
+        }
+    }
+
+    pub(crate) fn into_past(self, free: Access) -> Past {
+        Past {
+            address: self.address,
+            size: self.size,
+            kind: self.kind,
+            birth: self.birth,
+            uses: self.uses,
+            free,
+        }
+    }
+}
+
+/// Blocks that do not overlap, by address.
+#[derive(Debug)]
+struct AddressMap<T>(BTreeMap<u64, (u64, T)>);
+
+impl<T> Default for AddressMap<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T> AddressMap<T> {
+    fn at(&self, address: u64) -> Option<&T> {
+        let (_, (end, value)) = self.0.range(..=address).next_back()?;
+        (address < *end).then_some(value)
+    }
+
+    fn at_mut(&mut self, address: u64) -> Option<&mut T> {
+        let (_, (end, value)) = self.0.range_mut(..=address).next_back()?;
+        (address < *end).then_some(value)
+    }
+
+    /// Removes every block that shares a byte with `start..end`.
+    fn remove_overlapping(&mut self, start: u64, end: u64) -> SmallVec<[T; 1]> {
+        let mut removed = SmallVec::new();
+        while let Some((&key, (block_end, _))) = self.0.range(..end).next_back()
+            && *block_end > start
+        {
+            removed.extend(self.0.remove(&key).map(|(_, value)| value));
+        }
+        removed
+    }
+}
+
+/// All memory known.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    live: AddressMap<Box<Allocation>>,
+    freed: AddressMap<Box<Past>>,
+    /// Freed blocks, oldest first, with the sequence of their free.
+    oldest: VecDeque<(u64, u64)>,
+    /// Freed blocks forgotten to stay within [`Memory::CAP`].
+    pub(crate) evicted: u64,
+}
+
+impl Memory {
+    /// Freed blocks remembered.
+    const CAP: usize = 1 << 16;
+
+    /// The live allocation that holds `address`.
+    pub(crate) fn live(&self, address: u64) -> Option<&Allocation> {
+        self.live.at(address).map(|block| &**block)
+    }
+
+    pub(crate) fn live_mut(&mut self, address: u64) -> Option<&mut Allocation> {
+        self.live.at_mut(address).map(|block| &mut **block)
+    }
+
+    /// The freed block that holds `address`, if no live one does.
+    pub(crate) fn freed(&self, address: u64) -> Option<&Past> {
+        self.freed.at(address).map(|block| &**block)
+    }
+
+    /// The live allocations that share a byte with `start..end`.
+    pub(crate) fn overlapping(&self, start: u64, end: u64) -> impl Iterator<Item = &Allocation> {
+        self.live
+            .0
+            .range(..end)
+            .rev()
+            .map(|(_, (_, block))| &**block)
+            .take_while(move |block| block.end() > start)
+    }
+
+    /// Takes in a new allocation. What it overlaps is gone: freed blocks are its
+    /// past, live ones were freed out of sight.
+    pub(crate) fn insert(&mut self, mut allocation: Allocation) {
+        let (start, end) = (allocation.address, allocation.end());
+        self.live.remove_overlapping(start, end);
+        let newest = self
+            .freed
+            .remove_overlapping(start, end)
+            .into_iter()
+            .max_by_key(|past| past.free.op.sequence);
+        if allocation.kind == MemoryKind::StreamOrdered {
+            allocation.recycled = newest.filter(|past| past.kind == MemoryKind::StreamOrdered);
+        }
+        self.live.0.insert(start, (end, Box::new(allocation)));
+    }
+
+    /// Takes the live allocation that begins at `address` away.
+    pub(crate) fn remove(&mut self, address: u64) -> Option<Allocation> {
+        self.live.0.remove(&address).map(|(_, block)| *block)
+    }
+
+    /// Puts back an allocation whose free failed, unless its place was taken.
+    pub(crate) fn restore(&mut self, allocation: Allocation) {
+        let (start, end) = (allocation.address, allocation.end());
+        if self.overlapping(start, end).next().is_none() {
+            self.freed.remove_overlapping(start, end);
+            self.live.0.insert(start, (end, Box::new(allocation)));
+        }
+    }
+
+    /// Remembers a freed block until its address returns. If another thread was
+    /// handed the address already, the block is the past of that allocation.
+    pub(crate) fn bury(&mut self, past: Past) {
+        let (start, end) = (past.address, past.address.saturating_add(past.size.max(1)));
+        let taken = self
+            .overlapping(start, end)
+            .next()
+            .map(|owner| owner.address);
+        if let Some(taken) = taken {
+            if let Some(owner) = self.live_mut(taken)
+                && owner.kind == MemoryKind::StreamOrdered
+                && past.kind == MemoryKind::StreamOrdered
+                && owner.recycled.is_none()
+            {
+                owner.recycled = Some(Box::new(past));
+            }
+            return;
+        }
+        self.freed.remove_overlapping(start, end);
+        self.oldest.push_back((start, past.free.op.sequence));
+        self.freed.0.insert(start, (end, Box::new(past)));
+        while self.oldest.len() > Self::CAP {
+            let Some((address, sequence)) = self.oldest.pop_front() else {
+                break;
+            };
+            if self
+                .freed
+                .0
+                .get(&address)
+                .is_some_and(|(_, past)| past.free.op.sequence == sequence)
+            {
+                self.freed.0.remove(&address);
+                self.evicted += 1;
+            }
+        }
+    }
+
+    /// The freed block that began at exactly this address.
+    pub(crate) fn freed_base(&self, address: u64) -> Option<&Past> {
+        self.freed(address).filter(|past| past.address == address)
+    }
+}

@@ -1,0 +1,484 @@
+//! What happens before what: streams, events and the host.
+//!
+//! The model is CUDA's, as the programming guide ("Asynchronous Concurrent
+//! Execution") and the stream and event chapters of the API reference give it:
+//!
+//! - all host threads are one timeline, the order in which calls return;
+//! - work in one stream is in order, and comes after everything the host knew
+//!   complete when it was submitted;
+//! - an event record captures its stream's past, and a wait, a synchronize or a
+//!   successful query passes that on;
+//! - an operation on a context's legacy default stream comes after all earlier
+//!   work of the context's blocking streams, and before all their later work.
+//!
+//! A wait made on the device teaches the host nothing.
+
+use std::collections::HashMap;
+
+use streamcheck_model::{Call, ContextId, Handle, NameId, StreamRef, ThreadId};
+
+use crate::clock::{Epoch, Frontier, HOST, Slot, Timeline};
+use crate::graph::{Link, Reason, SegmentGraph};
+use crate::op::OpRef;
+
+/// A stream's identity, never given out twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct StreamId(u32);
+
+/// What kind of stream it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamKind {
+    Legacy,
+    PerThread(ThreadId),
+    Blocking,
+    NonBlocking,
+}
+
+#[derive(Debug)]
+struct Stream {
+    line: Timeline,
+    kind: StreamKind,
+    context: ContextId,
+    device: u16,
+    /// Among the created ones, from 1; 0 for default streams.
+    number: u32,
+    handle: Handle,
+    name: NameId,
+    /// It has done something since the legacy stream's last barrier.
+    awaits_barrier: bool,
+    /// Its last operation and when that was.
+    last: Option<(Epoch, OpRef)>,
+}
+
+#[derive(Debug, Default)]
+struct Context {
+    legacy: Option<StreamId>,
+    /// Blocking streams with work since the legacy stream's last barrier.
+    barrier: Vec<StreamId>,
+}
+
+#[derive(Debug, Default)]
+struct Event {
+    record: Option<(Frontier, OpRef)>,
+}
+
+/// How a wait for an event turned out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// The edge holds.
+    Ordered,
+    /// The event has no record, so the wait does nothing.
+    Unrecorded,
+    /// The event's history is not known.
+    Unknown,
+}
+
+/// How far one timeline is ordered after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gap {
+    /// The last point of the earlier timeline that the later one knows; time 0
+    /// if it knows none.
+    pub(crate) known: Epoch,
+    /// Where the later timeline stood.
+    pub(crate) now: Epoch,
+}
+
+/// The happens-before state.
+#[derive(Debug)]
+pub(crate) struct Order {
+    host: Timeline,
+    streams: Vec<Stream>,
+    created: HashMap<Handle, StreamId>,
+    per_thread: HashMap<(ThreadId, ContextId), StreamId>,
+    contexts: HashMap<ContextId, Context>,
+    events: HashMap<Handle, Event>,
+    host_functions: HashMap<u64, Frontier>,
+    /// Which stream each slot belongs to.
+    slots: Vec<Option<StreamId>>,
+    numbered: u32,
+    graph: SegmentGraph,
+}
+
+impl Default for Order {
+    fn default() -> Self {
+        Self {
+            host: Timeline::new(HOST),
+            streams: Vec::new(),
+            created: HashMap::new(),
+            per_thread: HashMap::new(),
+            contexts: HashMap::new(),
+            events: HashMap::new(),
+            host_functions: HashMap::new(),
+            slots: vec![None],
+            numbered: 0,
+            graph: SegmentGraph::default(),
+        }
+    }
+}
+
+impl Order {
+    fn add(&mut self, kind: StreamKind, handle: Handle, call: &Call) -> StreamId {
+        let id = StreamId(self.streams.len() as u32);
+        let slot = self.slots.len() as Slot;
+        self.slots.push(Some(id));
+        let number = if matches!(kind, StreamKind::Blocking | StreamKind::NonBlocking) {
+            self.numbered += 1;
+            self.numbered
+        } else {
+            0
+        };
+        self.streams.push(Stream {
+            line: Timeline::new(slot),
+            kind,
+            context: call.context,
+            device: call.device.0,
+            number,
+            handle,
+            name: NameId::default(),
+            awaits_barrier: false,
+            last: None,
+        });
+        id
+    }
+
+    fn stream(&self, id: StreamId) -> &Stream {
+        &self.streams[id.0 as usize]
+    }
+
+    fn stream_mut(&mut self, id: StreamId) -> &mut Stream {
+        &mut self.streams[id.0 as usize]
+    }
+
+    /// The stream that a call means. One whose creation was not seen is taken as
+    /// blocking, which orders more and so alarms less.
+    pub(crate) fn resolve(&mut self, stream: StreamRef, call: &Call) -> StreamId {
+        match stream {
+            StreamRef::Legacy => {
+                if let Some(id) = self.contexts.entry(call.context).or_default().legacy {
+                    return id;
+                }
+                let id = self.add(StreamKind::Legacy, Handle(0), call);
+                self.contexts.entry(call.context).or_default().legacy = Some(id);
+                id
+            }
+            StreamRef::PerThread => {
+                let key = (call.thread, call.context);
+                if let Some(&id) = self.per_thread.get(&key) {
+                    return id;
+                }
+                let id = self.add(StreamKind::PerThread(call.thread), Handle(2), call);
+                self.per_thread.insert(key, id);
+                id
+            }
+            StreamRef::Created(handle) => match self.created.get(&handle) {
+                Some(&id) => id,
+                None => self.create_stream(handle, true, call),
+            },
+        }
+    }
+
+    pub(crate) fn create_stream(
+        &mut self,
+        handle: Handle,
+        blocking: bool,
+        call: &Call,
+    ) -> StreamId {
+        let kind = if blocking {
+            StreamKind::Blocking
+        } else {
+            StreamKind::NonBlocking
+        };
+        let id = self.add(kind, handle, call);
+        self.created.insert(handle, id);
+        id
+    }
+
+    /// The handle is free for another stream; the work of this one goes on.
+    pub(crate) fn destroy_stream(&mut self, handle: Handle) {
+        self.created.remove(&handle);
+    }
+
+    pub(crate) fn name_stream(&mut self, id: StreamId, name: NameId) {
+        self.stream_mut(id).name = name;
+    }
+
+    pub(crate) fn create_event(&mut self, event: Handle) {
+        self.events.insert(event, Event::default());
+    }
+
+    /// Waits already made stand; the handle is free for another event.
+    pub(crate) fn destroy_event(&mut self, event: Handle) {
+        self.events.remove(&event);
+    }
+
+    /// Streams seen, default streams included.
+    pub(crate) fn stream_count(&self) -> usize {
+        self.streams.len()
+    }
+
+    fn learn(
+        &mut self,
+        id: StreamId,
+        frontier: &Frontier,
+        reason: Reason,
+        call: Option<OpRef>,
+    ) -> bool {
+        let line = &mut self.streams[id.0 as usize].line;
+        learn(&mut self.graph, line, frontier, reason, call)
+    }
+
+    fn host_learns(&mut self, frontier: &Frontier, reason: Reason, call: OpRef) -> bool {
+        learn(
+            &mut self.graph,
+            &mut self.host,
+            frontier,
+            reason,
+            Some(call),
+        )
+    }
+
+    /// Everything that the model orders before whatever `id` is given next.
+    fn prepare(&mut self, id: StreamId) {
+        if !self.stream(id).line.knows(self.host.now()) {
+            let frontier = self.host.frontier();
+            self.learn(id, &frontier, Reason::Submission, None);
+        }
+        let context = self.stream(id).context;
+        match self.stream(id).kind {
+            StreamKind::NonBlocking => {}
+            StreamKind::Legacy => {
+                let before = std::mem::take(&mut self.contexts.entry(context).or_default().barrier);
+                for other in before {
+                    let stream = self.stream_mut(other);
+                    stream.awaits_barrier = false;
+                    let frontier = stream.line.frontier();
+                    self.learn(id, &frontier, Reason::LegacyStream, None);
+                }
+            }
+            StreamKind::Blocking | StreamKind::PerThread(_) => {
+                let Some(legacy) = self
+                    .contexts
+                    .get(&context)
+                    .and_then(|context| context.legacy)
+                else {
+                    return;
+                };
+                let line = &self.stream(legacy).line;
+                if self.stream(legacy).last.is_some() && !self.stream(id).line.knows(line.now()) {
+                    let frontier = self.stream_mut(legacy).line.frontier();
+                    self.learn(id, &frontier, Reason::LegacyStream, None);
+                }
+            }
+        }
+    }
+
+    /// Puts an operation into a stream.
+    pub(crate) fn submit(&mut self, id: StreamId, op: OpRef) -> Epoch {
+        self.prepare(id);
+        let stream = &mut self.streams[id.0 as usize];
+        let (epoch, opens) = stream.line.operate();
+        if opens {
+            let before = Epoch {
+                slot: epoch.slot,
+                time: epoch.time - 1,
+            };
+            self.graph.continues(before, epoch);
+        }
+        stream.last = Some((epoch, op));
+        if !stream.awaits_barrier
+            && matches!(stream.kind, StreamKind::Blocking | StreamKind::PerThread(_))
+        {
+            stream.awaits_barrier = true;
+            let context = stream.context;
+            self.contexts.entry(context).or_default().barrier.push(id);
+        }
+        epoch
+    }
+
+    /// The blocking streams that an operation on the legacy stream of `context`
+    /// would wait for, where the host does not know their work complete.
+    pub(crate) fn pending_before_legacy(
+        &self,
+        context: ContextId,
+    ) -> impl Iterator<Item = (StreamId, Epoch, OpRef)> {
+        let barrier = self
+            .contexts
+            .get(&context)
+            .map_or(&[][..], |context| &context.barrier);
+        barrier.iter().filter_map(|&id| {
+            let (epoch, op) = self.stream(id).last?;
+            (!self.host.knows(epoch)).then_some((id, epoch, op))
+        })
+    }
+
+    pub(crate) fn record(&mut self, event: Handle, id: StreamId, op: OpRef) {
+        self.submit(id, op);
+        let frontier = self.stream_mut(id).line.frontier();
+        self.events.entry(event).or_default().record = Some((frontier, op));
+    }
+
+    pub(crate) fn wait(&mut self, id: StreamId, event: Handle, op: OpRef) -> Waited {
+        match self.events.get(&event) {
+            Some(Event {
+                record: Some((frontier, _)),
+            }) => {
+                let frontier = frontier.clone();
+                self.prepare(id);
+                self.learn(id, &frontier, Reason::EventWait, Some(op));
+                self.submit(id, op);
+                Waited::Ordered
+            }
+            Some(Event { record: None }) => Waited::Unrecorded,
+            None => {
+                self.prepare(id);
+                self.learn_everything(id);
+                Waited::Unknown
+            }
+        }
+    }
+
+    /// Orders a stream after all that was ever submitted: for waits whose other
+    /// end is out of sight.
+    fn learn_everything(&mut self, id: StreamId) {
+        for other in 0..self.streams.len() {
+            if other != id.0 as usize {
+                let frontier = self.streams[other].line.frontier();
+                self.learn(id, &frontier, Reason::Unseen, None);
+            }
+        }
+    }
+
+    /// The host knows the event's newest record complete. False if it has none
+    /// or its history is not known.
+    pub(crate) fn synchronize_event(&mut self, event: Handle, op: OpRef) -> bool {
+        let Some(Event {
+            record: Some((frontier, _)),
+        }) = self.events.get(&event)
+        else {
+            return false;
+        };
+        let frontier = frontier.clone();
+        self.host_learns(&frontier, Reason::HostSync, op)
+    }
+
+    /// The host knows all of the stream's past complete; for the legacy stream,
+    /// what an operation on it would wait for too.
+    pub(crate) fn synchronize_stream(&mut self, id: StreamId, reason: Reason, op: OpRef) -> bool {
+        if self.stream(id).kind == StreamKind::Legacy {
+            self.prepare(id);
+        }
+        let frontier = self.stream_mut(id).line.frontier();
+        self.host_learns(&frontier, reason, op)
+    }
+
+    /// The host knows all work of a device complete.
+    pub(crate) fn synchronize_device(&mut self, device: u16, reason: Reason, op: OpRef) -> bool {
+        let mut news = false;
+        for index in 0..self.streams.len() {
+            let stream = &mut self.streams[index];
+            if stream.device == device
+                && stream.last.is_some()
+                && !self.host.knows(stream.line.now())
+            {
+                let frontier = stream.line.frontier();
+                news |= self.host_learns(&frontier, reason, op);
+            }
+        }
+        news
+    }
+
+    pub(crate) fn enqueue_host_function(&mut self, token: u64, id: StreamId, op: OpRef) {
+        self.submit(id, op);
+        let frontier = self.stream_mut(id).line.frontier();
+        self.host_functions.insert(token, frontier);
+    }
+
+    /// While a host function runs, the host knows the stream's past up to it.
+    pub(crate) fn start_host_function(&mut self, token: u64, op: OpRef) {
+        if let Some(frontier) = self.host_functions.remove(&token) {
+            self.host_learns(&frontier, Reason::HostFunction, op);
+        }
+    }
+
+    /// Whether everything up to `epoch` happens before what is given to the
+    /// stream next. [`Order::submit`] brings the stream up to date first.
+    #[inline]
+    pub(crate) fn stream_knows(&self, id: StreamId, epoch: Epoch) -> bool {
+        self.stream(id).line.knows(epoch)
+    }
+
+    /// Whether the host knows everything up to `epoch` complete.
+    #[inline]
+    pub(crate) fn host_knows(&self, epoch: Epoch) -> bool {
+        self.host.knows(epoch)
+    }
+
+    /// The host's current epoch: that of what happens at a call itself.
+    pub(crate) fn host_now(&self) -> Epoch {
+        self.host.now()
+    }
+
+    pub(crate) fn kind(&self, id: StreamId) -> StreamKind {
+        self.stream(id).kind
+    }
+
+    pub(crate) fn number(&self, id: StreamId) -> u32 {
+        self.stream(id).number
+    }
+
+    pub(crate) fn handle(&self, id: StreamId) -> Handle {
+        self.stream(id).handle
+    }
+
+    pub(crate) fn stream_name(&self, id: StreamId) -> NameId {
+        self.stream(id).name
+    }
+
+    pub(crate) fn context(&self, id: StreamId) -> ContextId {
+        self.stream(id).context
+    }
+
+    /// The stream that an epoch is of; `None` for the host.
+    pub(crate) fn stream_of(&self, slot: Slot) -> Option<StreamId> {
+        self.slots.get(slot as usize).copied().flatten()
+    }
+
+    /// How far `later` (a stream, or the host) is ordered after the timeline of `slot`.
+    pub(crate) fn gap(&self, later: Option<StreamId>, slot: Slot) -> Gap {
+        let line = later.map_or(&self.host, |id| &self.stream(id).line);
+        Gap {
+            known: Epoch {
+                slot,
+                time: line.known(slot),
+            },
+            now: line.now(),
+        }
+    }
+
+    /// The links by which a timeline came to know that much of another.
+    pub(crate) fn path(&self, gap: Gap) -> Vec<Link> {
+        self.graph.path(gap.known, gap.now)
+    }
+
+    /// The segment graph in Graphviz's language.
+    pub(crate) fn dot(&self, name: impl Fn(StreamId) -> String) -> String {
+        self.graph
+            .dot(|slot| self.stream_of(slot).map_or_else(|| "host".into(), &name))
+    }
+}
+
+fn learn(
+    graph: &mut SegmentGraph,
+    line: &mut Timeline,
+    frontier: &Frontier,
+    reason: Reason,
+    call: Option<OpRef>,
+) -> bool {
+    let before = line.now();
+    let news = line.learn(frontier);
+    if news {
+        graph.continues(before, line.now());
+        graph.link(frontier.epoch, line.now(), reason, call);
+    }
+    news
+}

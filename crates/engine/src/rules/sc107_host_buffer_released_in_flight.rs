@@ -1,0 +1,53 @@
+//! SC107: host memory is released while the device works on it.
+//!
+//! NVIDIA promises no wait in `cudaHostUnregister` or `cudaFreeHost`; the C
+//! library's `free` knows nothing of the device.
+
+use smallvec::smallvec;
+use streamcheck_model::FreeKind;
+
+use super::RuleCode;
+use super::violation::{Free, Text, Violation};
+use crate::Role;
+use crate::memory::Allocation;
+use crate::view::{View, bytes};
+
+pub(crate) fn check(free: &Free<'_>, allocation: &Allocation, found: &mut Vec<Violation>) {
+    let releases = matches!(
+        free.kind,
+        FreeKind::Host | FreeKind::Unregister | FreeKind::Libc
+    );
+    if !releases || !allocation.kind.is_host() {
+        return;
+    }
+    for last in allocation.uses.iter().filter(|last| !free.is_after(last)) {
+        found.push(Violation::unordered(
+            RuleCode::SC107,
+            free.op,
+            allocation,
+            *last,
+            free.gap(last),
+        ));
+    }
+}
+
+pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
+    let (block, last) = (violation.block?, violation.after?);
+    Some(Text {
+        message: format!(
+            "{} releases {} of {} host memory at {:#x} while {} may still use them",
+            view.call(violation.at),
+            bytes(block.size),
+            block.kind.label(),
+            block.address,
+            view.work_at(last.op),
+        ),
+        ordering: view.ordering(violation.gap, &last),
+        help: view.missing_edge(last.op, violation.at),
+        events: smallvec![
+            (Role::Allocation, block.birth.op),
+            (Role::Copy, last.op),
+            (Role::Free, violation.at)
+        ],
+    })
+}

@@ -1,0 +1,177 @@
+//! What a rule's check hands to its description.
+
+use smallvec::SmallVec;
+use streamcheck_model::{FreeKind, MemoryKind, StackId};
+
+use super::RuleCode;
+use crate::memory::{Allocation, Past};
+use crate::op::{Access, OpRef};
+use crate::order::{Gap, Order, StreamId};
+use crate::shadow::Footprint;
+use crate::{AllocationFacts, Role};
+use streamcheck_model::Mode;
+
+/// The block that a finding is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    pub(crate) address: u64,
+    pub(crate) size: u64,
+    pub(crate) kind: MemoryKind,
+    pub(crate) birth: Access,
+}
+
+impl Block {
+    pub(crate) fn facts(&self) -> AllocationFacts {
+        AllocationFacts {
+            address: self.address,
+            size: self.size,
+            kind: self.kind,
+        }
+    }
+}
+
+impl From<&Allocation> for Block {
+    fn from(allocation: &Allocation) -> Self {
+        Self {
+            address: allocation.address,
+            size: allocation.size,
+            kind: allocation.kind,
+            birth: allocation.birth,
+        }
+    }
+}
+
+impl From<&Past> for Block {
+    fn from(past: &Past) -> Self {
+        Self {
+            address: past.address,
+            size: past.size,
+            kind: past.kind,
+            birth: past.birth,
+        }
+    }
+}
+
+/// A rule broken. Small and copied out of the state, so that describing it can
+/// wait until it is known to be new.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Violation {
+    pub(crate) rule: RuleCode,
+    /// The call at fault.
+    pub(crate) at: OpRef,
+    /// The memory concerned.
+    pub(crate) block: Option<Block>,
+    /// What `at` should have come after, if that is the fault.
+    pub(crate) after: Option<Access>,
+    /// How far it does, as of the call.
+    pub(crate) gap: Option<Gap>,
+    /// The earlier owner of the block's address: its last use and its free.
+    pub(crate) earlier: Option<(Option<OpRef>, OpRef)>,
+    /// The address that was given.
+    pub(crate) address: u64,
+    /// Bytes concerned, where the call says so.
+    pub(crate) bytes: u64,
+    /// Which call tried to free.
+    pub(crate) free: Option<FreeKind>,
+}
+
+impl Violation {
+    pub(crate) fn new(rule: RuleCode, at: OpRef) -> Self {
+        Self {
+            rule,
+            at,
+            block: None,
+            after: None,
+            gap: None,
+            earlier: None,
+            address: 0,
+            bytes: 0,
+            free: None,
+        }
+    }
+
+    /// `at`, on a stream or on the host, should have come after `after`.
+    pub(crate) fn unordered(
+        rule: RuleCode,
+        at: OpRef,
+        block: &Allocation,
+        after: Access,
+        gap: Gap,
+    ) -> Self {
+        Self {
+            block: Some(block.into()),
+            after: Some(after),
+            gap: Some(gap),
+            ..Self::new(rule, at)
+        }
+    }
+
+    /// The use concerned, for telling findings apart: of a free in flight, the use
+    /// that it cuts short.
+    pub(crate) fn used_by(&self) -> OpRef {
+        match (self.rule, self.after) {
+            (RuleCode::SC103 | RuleCode::SC107, Some(last)) => last.op,
+            _ => self.at,
+        }
+    }
+
+    /// The site of the allocation, for telling findings apart.
+    pub(crate) fn allocation_site(&self) -> StackId {
+        self.block
+            .map_or(StackId::default(), |block| block.birth.op.stack)
+    }
+}
+
+/// A use about to be checked.
+pub(crate) struct Use<'a> {
+    pub(crate) order: &'a Order,
+    pub(crate) stream: StreamId,
+    pub(crate) op: OpRef,
+    pub(crate) footprint: Footprint,
+    pub(crate) mode: Mode,
+}
+
+impl Use<'_> {
+    /// How far the use is ordered after the timeline of `access`.
+    pub(crate) fn gap(&self, access: &Access) -> Gap {
+        self.order.gap(Some(self.stream), access.epoch.slot)
+    }
+
+    /// Whether `access` happens before the use.
+    pub(crate) fn is_after(&self, access: &Access) -> bool {
+        self.order.stream_knows(self.stream, access.epoch)
+    }
+}
+
+/// A free about to be checked.
+pub(crate) struct Free<'a> {
+    pub(crate) order: &'a Order,
+    /// The stream of an asynchronous free; otherwise the host frees at once.
+    pub(crate) stream: Option<StreamId>,
+    pub(crate) op: OpRef,
+    pub(crate) kind: FreeKind,
+    pub(crate) address: u64,
+}
+
+impl Free<'_> {
+    /// How far the free is ordered after the timeline of `access`.
+    pub(crate) fn gap(&self, access: &Access) -> Gap {
+        self.order.gap(self.stream, access.epoch.slot)
+    }
+
+    /// Whether `access` happens before the free.
+    pub(crate) fn is_after(&self, access: &Access) -> bool {
+        match self.stream {
+            Some(stream) => self.order.stream_knows(stream, access.epoch),
+            None => self.order.host_knows(access.epoch),
+        }
+    }
+}
+
+/// A finding's texts.
+pub(crate) struct Text {
+    pub(crate) message: String,
+    pub(crate) ordering: String,
+    pub(crate) help: String,
+    pub(crate) events: SmallVec<[(Role, OpRef); 4]>,
+}

@@ -1,0 +1,336 @@
+//! The accesses to one allocation that a later access could race with.
+//!
+//! A copy or fill knows its bytes; a kernel's parameter is a pointer of unknown
+//! extent. Two kernels therefore conflict only on the same pointer, so that
+//! libraries may carve up one slab, and a kernel conflicts with a copy or fill
+//! whose bytes hold the pointer.
+
+use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
+use streamcheck_model::{Mode, Region};
+
+use crate::op::Access;
+
+/// What an access touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Footprint {
+    /// From this address on, how far is not known.
+    Pointer(u64),
+    /// Just these bytes.
+    Exact(Region),
+}
+
+impl Footprint {
+    /// The first byte.
+    pub(crate) fn address(&self) -> u64 {
+        match self {
+            Self::Pointer(address) => *address,
+            Self::Exact(region) => region.address,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    access: Access,
+    mode: Mode,
+}
+
+impl Record {
+    /// Two accesses conflict if one surely or by its declaration writes. A value
+    /// found in a by-value struct says nothing of how it is used.
+    fn conflicts(&self, mode: Mode) -> bool {
+        self.mode == Mode::Write || mode == Mode::Write
+    }
+
+    /// Whether every access that would conflict with this one also conflicts with
+    /// a newer one of `mode`.
+    fn superseded_by(&self, mode: Mode) -> bool {
+        mode == Mode::Write || self.mode != Mode::Write
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Shadow {
+    pointers: BTreeMap<u64, SmallVec<[Record; 1]>>,
+    regions: Vec<(Region, Record)>,
+    count: usize,
+}
+
+impl Shadow {
+    /// Records kept for one allocation; past it the oldest go, uncounted races and all.
+    const CAP: usize = 4096;
+
+    /// The newest earlier access that conflicts with this one and that `knows`
+    /// does not order before it.
+    pub(crate) fn race(
+        &self,
+        footprint: Footprint,
+        mode: Mode,
+        knows: impl Fn(&Access) -> bool,
+    ) -> Option<Access> {
+        let mut newest: Option<Access> = None;
+        let mut look = |record: &Record| {
+            if record.conflicts(mode)
+                && newest.is_none_or(|found| found.op.sequence < record.access.op.sequence)
+                && !knows(&record.access)
+            {
+                newest = Some(record.access);
+            }
+        };
+        match footprint {
+            Footprint::Pointer(address) => {
+                self.pointers
+                    .get(&address)
+                    .into_iter()
+                    .flatten()
+                    .for_each(&mut look);
+                self.regions
+                    .iter()
+                    .filter(|(region, _)| region.contains(address))
+                    .for_each(|(_, record)| look(record));
+            }
+            Footprint::Exact(region) => {
+                for (address, records) in self.pointers.range(region.address..region.end()) {
+                    if region.contains(*address) {
+                        records.iter().for_each(&mut look);
+                    }
+                }
+                self.regions
+                    .iter()
+                    .filter(|(other, _)| other.overlaps(&region))
+                    .for_each(|(_, record)| look(record));
+            }
+        }
+        newest
+    }
+
+    /// Adds an access and drops those that it makes redundant: ordered before it
+    /// (`knows`), and conflicting with nothing that it does not conflict with.
+    /// `over` says of an access that nothing can race with it any more. Returns
+    /// how many records the cap cost.
+    pub(crate) fn add(
+        &mut self,
+        footprint: Footprint,
+        mode: Mode,
+        access: Access,
+        knows: impl Fn(&Access) -> bool,
+        over: impl Fn(&Access) -> bool,
+    ) -> u64 {
+        let record = Record { access, mode };
+        let redundant = |old: &Record| old.superseded_by(mode) && knows(&old.access);
+        match footprint {
+            Footprint::Pointer(address) => {
+                let records = self.pointers.entry(address).or_default();
+                self.count -= records.len();
+                records.retain(|old| !redundant(old));
+                records.push(record);
+                self.count += records.len();
+            }
+            Footprint::Exact(region) => {
+                if region.bytes() == 0 {
+                    return 0;
+                }
+                if region.rows == 1 && !self.pointers.is_empty() {
+                    let inside: SmallVec<[u64; 4]> = self
+                        .pointers
+                        .range(region.address..region.end())
+                        .map(|(address, _)| *address)
+                        .collect();
+                    for address in inside {
+                        self.thin(address, redundant);
+                    }
+                }
+                let before = self.regions.len();
+                self.regions
+                    .retain(|(old, record)| !(covers(&region, old) && redundant(record)));
+                self.regions.push((region, record));
+                self.count = self.count + self.regions.len() - before;
+            }
+        }
+        if self.count > Self::CAP {
+            self.shrink(over)
+        } else {
+            0
+        }
+    }
+
+    /// Drops the records at one pointer that are redundant.
+    fn thin(&mut self, address: u64, redundant: impl Fn(&Record) -> bool) {
+        if let Some(records) = self.pointers.get_mut(&address) {
+            self.count -= records.len();
+            records.retain(|old| !redundant(old));
+            self.count += records.len();
+            if records.is_empty() {
+                self.pointers.remove(&address);
+            }
+        }
+    }
+
+    /// Drops what can race no more, then, if need be, the older half.
+    fn shrink(&mut self, over: impl Fn(&Access) -> bool) -> u64 {
+        self.keep(|record| !over(&record.access));
+        if self.count <= Self::CAP / 2 {
+            return 0;
+        }
+        let mut sequences: Vec<u64> = self
+            .regions
+            .iter()
+            .map(|(_, record)| record.access.op.sequence)
+            .collect();
+        sequences.extend(
+            self.pointers
+                .values()
+                .flatten()
+                .map(|record| record.access.op.sequence),
+        );
+        let middle = sequences.len() / 2;
+        let (_, median, _) = sequences.select_nth_unstable(middle);
+        let median = *median;
+        let before = self.count;
+        self.keep(|record| record.access.op.sequence > median);
+        (before - self.count) as u64
+    }
+
+    fn keep(&mut self, wanted: impl Fn(&Record) -> bool) {
+        self.regions.retain(|(_, record)| wanted(record));
+        self.pointers.retain(|_, records| {
+            records.retain(|record| wanted(record));
+            !records.is_empty()
+        });
+        self.count = self.regions.len() + self.pointers.values().map(SmallVec::len).sum::<usize>();
+    }
+}
+
+/// Whether `outer` holds every byte of `inner`, as far as that is cheap to say.
+fn covers(outer: &Region, inner: &Region) -> bool {
+    outer == inner
+        || (outer.rows == 1 && outer.address <= inner.address && inner.end() <= outer.end())
+}
+
+#[cfg(test)]
+mod tests {
+    use streamcheck_model::Call;
+
+    use super::*;
+    use crate::clock::Epoch;
+    use crate::op::OpRef;
+
+    fn access(sequence: u64) -> Access {
+        Access {
+            epoch: Epoch {
+                slot: 1,
+                time: sequence as u32,
+            },
+            op: OpRef::new(sequence, &Call::default(), None),
+        }
+    }
+
+    fn add(shadow: &mut Shadow, footprint: Footprint, mode: Mode, sequence: u64) {
+        shadow.add(footprint, mode, access(sequence), |_| false, |_| false);
+    }
+
+    #[test]
+    fn kernels_meet_only_at_the_same_pointer() {
+        let mut shadow = Shadow::default();
+        add(&mut shadow, Footprint::Pointer(100), Mode::Write, 1);
+        assert!(
+            shadow
+                .race(Footprint::Pointer(101), Mode::Write, |_| false)
+                .is_none()
+        );
+        assert!(
+            shadow
+                .race(Footprint::Pointer(100), Mode::Read, |_| false)
+                .is_some()
+        );
+        assert!(
+            shadow
+                .race(Footprint::Pointer(100), Mode::Read, |_| true)
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn a_range_meets_the_pointers_inside_it() {
+        let mut shadow = Shadow::default();
+        add(&mut shadow, Footprint::Pointer(100), Mode::Read, 1);
+        let exact = |address, bytes| Footprint::Exact(Region::linear(address, bytes));
+        assert!(shadow.race(exact(90, 20), Mode::Write, |_| false).is_some());
+        assert!(shadow.race(exact(90, 20), Mode::Read, |_| false).is_none());
+        assert!(shadow.race(exact(90, 10), Mode::Write, |_| false).is_none());
+        add(&mut shadow, exact(0, 50), Mode::Write, 2);
+        assert!(
+            shadow
+                .race(Footprint::Pointer(49), Mode::Read, |_| false)
+                .is_some()
+        );
+        assert!(shadow.race(exact(50, 10), Mode::Write, |_| false).is_none());
+    }
+
+    #[test]
+    fn values_in_structs_race_only_with_sure_writes() {
+        let mut shadow = Shadow::default();
+        add(&mut shadow, Footprint::Pointer(100), Mode::Unknown, 1);
+        assert!(
+            shadow
+                .race(Footprint::Pointer(100), Mode::Unknown, |_| false)
+                .is_none()
+        );
+        assert!(
+            shadow
+                .race(Footprint::Pointer(100), Mode::Read, |_| false)
+                .is_none()
+        );
+        assert!(
+            shadow
+                .race(Footprint::Pointer(100), Mode::Write, |_| false)
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn a_read_does_not_hide_the_write_before_it() {
+        let mut shadow = Shadow::default();
+        add(&mut shadow, Footprint::Pointer(100), Mode::Write, 1);
+        shadow.add(
+            Footprint::Pointer(100),
+            Mode::Read,
+            access(2),
+            |_| true,
+            |_| false,
+        );
+        let race = shadow.race(Footprint::Pointer(100), Mode::Read, |_| false);
+        assert_eq!(race.map(|access| access.op.sequence), Some(1));
+    }
+
+    #[test]
+    fn the_cap_holds_and_forgetting_is_counted() {
+        let mut shadow = Shadow::default();
+        let mut lost = 0;
+        for i in 0..3 * Shadow::CAP as u64 {
+            lost += shadow.add(
+                Footprint::Pointer(i),
+                Mode::Write,
+                access(i),
+                |_| false,
+                |_| false,
+            );
+        }
+        assert!(shadow.count <= Shadow::CAP + 1 && lost > 0);
+        let mut quiet = Shadow::default();
+        for i in 0..3 * Shadow::CAP as u64 {
+            assert_eq!(
+                quiet.add(
+                    Footprint::Pointer(i),
+                    Mode::Write,
+                    access(i),
+                    |_| false,
+                    |_| true
+                ),
+                0
+            );
+        }
+    }
+}

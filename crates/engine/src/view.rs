@@ -1,0 +1,236 @@
+//! How streams, calls and orderings are put into words.
+
+use streamcheck_model::Names;
+
+use crate::op::{Access, OpRef};
+use crate::order::{Gap, Order, StreamId, StreamKind};
+
+/// What a rule needs to describe a violation.
+pub(crate) struct View<'a> {
+    pub(crate) names: &'a Names,
+    pub(crate) order: &'a Order,
+}
+
+impl View<'_> {
+    /// `stream 2`, or the name the application gave it.
+    pub(crate) fn stream(&self, id: StreamId) -> String {
+        let name = self.names.text(self.order.stream_name(id));
+        if !name.is_empty() {
+            return format!("stream \"{name}\"");
+        }
+        match self.order.kind(id) {
+            StreamKind::Legacy => "the legacy default stream".into(),
+            StreamKind::PerThread(thread) => {
+                format!("the per-thread default stream of thread {}", thread.0)
+            }
+            StreamKind::Blocking | StreamKind::NonBlocking => {
+                format!("stream {}", self.order.number(id))
+            }
+        }
+    }
+
+    /// `stream 2 (0x55d0, non-blocking)`.
+    pub(crate) fn stream_in_full(&self, id: StreamId) -> String {
+        let kind = match self.order.kind(id) {
+            StreamKind::Legacy => return "legacy default stream".into(),
+            StreamKind::PerThread(thread) => {
+                return format!("per-thread default stream of thread {}", thread.0);
+            }
+            StreamKind::Blocking => "blocking",
+            StreamKind::NonBlocking => "non-blocking",
+        };
+        format!(
+            "{} ({:#x}, {kind})",
+            self.stream(id),
+            self.order.handle(id).0
+        )
+    }
+
+    /// A stream, or the host.
+    pub(crate) fn timeline(&self, id: Option<StreamId>) -> String {
+        id.map_or_else(|| "the host".into(), |id| self.stream(id))
+    }
+
+    /// The kernel's name as it stands in the source.
+    pub(crate) fn kernel(&self, op: OpRef) -> Option<String> {
+        let mangled = self.names.text(op.kernel);
+        (!mangled.is_empty()).then(|| demangle(mangled))
+    }
+
+    /// `kernel saxpy(float*, int)`, or the entry point.
+    pub(crate) fn call(&self, op: OpRef) -> String {
+        self.kernel(op).map_or_else(
+            || self.names.text(op.api).to_owned(),
+            |kernel| format!("kernel `{kernel}`"),
+        )
+    }
+
+    /// `kernel saxpy(float*, int) on stream 2`.
+    pub(crate) fn work(&self, op: OpRef) -> String {
+        match op.stream {
+            Some(id) => format!("{} on {}", self.call(op), self.stream(id)),
+            None => self.call(op),
+        }
+    }
+
+    /// As [`View::work`], with its place in the run.
+    pub(crate) fn work_at(&self, op: OpRef) -> String {
+        format!("{} (operation {})", self.work(op), op.sequence)
+    }
+
+    /// How far `later` is ordered after the timeline of `earlier`.
+    pub(crate) fn ordering(&self, gap: Option<Gap>, earlier: &Access) -> String {
+        let Some(gap) = gap else { return String::new() };
+        let later = self.order.stream_of(gap.now.slot);
+        let (who, whom) = (
+            self.timeline(later),
+            self.timeline(self.order.stream_of(gap.known.slot)),
+        );
+        let mut text = if gap.known.time == 0 {
+            format!("Nothing orders {who} after {whom}.")
+        } else {
+            let path = self.order.path(gap);
+            let steps: Vec<String> = path
+                .iter()
+                .map(|link| match (link.call, link.reason) {
+                    (Some(call), _) => self.work_at(call),
+                    (None, reason) => reason.label().to_owned(),
+                })
+                .collect();
+            let through = if steps.is_empty() {
+                String::new()
+            } else {
+                format!(" (through {})", steps.join(", "))
+            };
+            format!(
+                "{who} is ordered after {whom} only up to a point before {}{through}.",
+                self.work_at(earlier.op)
+            )
+        };
+        if let (Some(a), Some(b)) = (later, earlier.op.stream) {
+            let kinds = [self.order.kind(a), self.order.kind(b)];
+            if kinds.contains(&StreamKind::Legacy) && kinds.contains(&StreamKind::NonBlocking) {
+                let free = if self.order.kind(a) == StreamKind::NonBlocking {
+                    a
+                } else {
+                    b
+                };
+                text.push_str(&format!(
+                    " {} was created with {}, so it takes no part in the legacy default stream's ordering.",
+                    self.stream(free),
+                    self.spell(earlier.op, "cudaStreamNonBlocking", "CU_STREAM_NON_BLOCKING"),
+                ));
+            }
+        }
+        if earlier.op.staged {
+            text.push_str(&format!(
+                " {} from pageable memory returns once the bytes are staged; the transfer to the device may still be \
+                 pending.",
+                self.names.text(earlier.op.api)
+            ));
+        }
+        capitalize(text)
+    }
+
+    /// The calls that would put `later` after `earlier`.
+    pub(crate) fn missing_edge(&self, earlier: OpRef, later: OpRef) -> String {
+        let record = self.spell(later, "cudaEventRecord", "cuEventRecord");
+        match (earlier.stream, later.stream) {
+            (Some(from), Some(to)) => format!(
+                "After {}, call {record}(event, {}); before {}, call {}({}, event).",
+                self.work_at(earlier),
+                self.argument(from),
+                self.work_at(later),
+                self.spell(later, "cudaStreamWaitEvent", "cuStreamWaitEvent"),
+                self.argument(to),
+            ),
+            (Some(from), None) => format!(
+                "Before {}, call {}({}), or wait for an event recorded on {} after {}.",
+                self.work_at(later),
+                self.spell(later, "cudaStreamSynchronize", "cuStreamSynchronize"),
+                self.argument(from),
+                self.stream(from),
+                self.work_at(earlier),
+            ),
+            _ => format!("Make {} first.", self.work_at(earlier)),
+        }
+    }
+
+    /// A stream as an argument in advice.
+    fn argument(&self, id: StreamId) -> String {
+        self.stream(id)
+            .trim_start_matches("the ")
+            .replace(' ', "_")
+            .replace('"', "")
+    }
+
+    /// The runtime's or the driver's spelling, whichever the application uses.
+    pub(crate) fn spell(
+        &self,
+        op: OpRef,
+        runtime: &'static str,
+        driver: &'static str,
+    ) -> &'static str {
+        let api = self.names.text(op.api);
+        if api.starts_with("cu") && !api.starts_with("cuda") {
+            driver
+        } else {
+            runtime
+        }
+    }
+}
+
+/// `1 byte`, `1,024 bytes`.
+pub(crate) fn bytes(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text.push_str(if count == 1 { " byte" } else { " bytes" });
+    text
+}
+
+fn capitalize(text: String) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(letters).collect()
+    })
+}
+
+/// The source form of a C++ or Rust symbol; other names as they are.
+fn demangle(name: &str) -> String {
+    if let Ok(symbol) = cpp_demangle::Symbol::new(name)
+        && let Ok(text) = symbol.demangle()
+    {
+        return text;
+    }
+    match rustc_demangle::try_demangle(name) {
+        Ok(symbol) => format!("{symbol:#}"),
+        Err(_) => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_grouped() {
+        assert_eq!(bytes(1), "1 byte");
+        assert_eq!(bytes(999), "999 bytes");
+        assert_eq!(bytes(1_048_576), "1,048,576 bytes");
+    }
+
+    #[test]
+    fn names_are_read_or_kept() {
+        assert_eq!(
+            demangle("_Z5saxpyfPKfPf"),
+            "saxpy(float, float const*, float*)"
+        );
+        assert_eq!(demangle("add_kernel"), "add_kernel");
+    }
+}
