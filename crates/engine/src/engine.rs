@@ -158,6 +158,11 @@ impl Engine {
         self.order.dot(|id| view.stream(id))
     }
 
+    #[cfg(test)]
+    pub(crate) fn order(&mut self) -> &mut Order {
+        &mut self.order
+    }
+
     /// Takes in what happened and returns the findings that are new.
     pub fn apply(&mut self, operation: &Operation) -> Vec<Finding> {
         let Operation { call, action } = operation;

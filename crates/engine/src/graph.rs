@@ -2,16 +2,12 @@
 //!
 //! A node is a *segment*, a run of operations of one timeline between two changes
 //! of what it knows; an edge says what ordered the two ends. The clocks decide;
-//! the graph explains, and the two always agree (`tests/agreement.rs`).
+//! the graph explains, and the two always agree (`agreement`).
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
 
-#[cfg(test)]
-use petgraph::Direction::Incoming;
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
-#[cfg(test)]
-use petgraph::visit::EdgeRef;
 
 use crate::clock::Epoch;
 use crate::op::OpRef;
@@ -126,17 +122,6 @@ impl SegmentGraph {
             (Some(&a), Some(&b)) => petgraph::algo::has_path_connecting(&self.graph, a, b, None),
             _ => from == to,
         }
-    }
-
-    /// The segments that happen before `epoch` by one step, and why.
-    #[cfg(test)]
-    pub(crate) fn before(&self, epoch: Epoch) -> Vec<(Epoch, Reason)> {
-        self.nodes.get(&epoch).map_or_else(Vec::new, |&node| {
-            self.graph
-                .edges_directed(node, Incoming)
-                .map(|edge| (self.graph[edge.source()], edge.weight().reason))
-                .collect()
-        })
     }
 
     /// The graph in Graphviz's language; `name` names a timeline.

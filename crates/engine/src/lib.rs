@@ -9,6 +9,8 @@
 //! A verdict depends on the order of calls and on nothing else: no clock is read,
 //! so a race is found on the run in which nothing went wrong.
 
+#[cfg(test)]
+mod agreement;
 mod clock;
 mod engine;
 mod finding;

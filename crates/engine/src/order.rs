@@ -455,6 +455,21 @@ impl Order {
         }
     }
 
+    /// When the stream's last operation happens.
+    #[cfg(test)]
+    pub(crate) fn epoch_of_last(&self, id: StreamId) -> Epoch {
+        self.stream(id)
+            .last
+            .map(|(epoch, _)| epoch)
+            .expect("the stream did something")
+    }
+
+    /// Whether the segment graph puts `earlier` before `later`.
+    #[cfg(test)]
+    pub(crate) fn reaches(&self, earlier: Epoch, later: Epoch) -> bool {
+        self.graph.reaches(earlier, later)
+    }
+
     /// The links by which a timeline came to know that much of another.
     pub(crate) fn path(&self, gap: Gap) -> Vec<Link> {
         self.graph.path(gap.known, gap.now)
