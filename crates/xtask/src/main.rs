@@ -1,2 +1,94 @@
-//! Placeholder.
-fn main() {}
+//! `cargo xtask demo` and `cargo xtask test`: what the README promises, from a
+//! fresh clone, with Rust and a C compiler.
+
+use std::env;
+use std::io::{self, Write};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use fixtures::{Build, fixtures, repository, stage};
+
+const USAGE: &str = "\
+cargo xtask demo   build everything and watch two faults being found, without a GPU
+cargo xtask test   run the whole test suite
+cargo xtask stage  build the preload library, the command and the simulated CUDA
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match words[..] {
+        ["demo"] => demo(),
+        ["test"] => test(),
+        ["stage"] => stage().and_then(|stage| say(&format!("{}\n", stage.root.display()))),
+        ["--help" | "-h" | "help"] => say(USAGE),
+        _ => {
+            tell(USAGE);
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tell(&format!("xtask: {error:#}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Builds and stages what the demo needs, and runs it.
+fn demo() -> Result<()> {
+    tell("building the preload library, the command and the simulated CUDA\n");
+    let stage = stage()?;
+    fixtures::compile(&stage.root, Build::Cc, &fixtures()?)?
+        .context("a plain C compiler builds the demo's programs")?;
+    let status = Command::new(&stage.command)
+        .arg("demo")
+        .status()
+        .with_context(|| format!("start {}", stage.command.display()))?;
+    if !status.success() {
+        bail!("the demo ended with {status}");
+    }
+    Ok(())
+}
+
+/// Runs the suite, then says what of it this machine could not run.
+fn test() -> Result<()> {
+    let began = Instant::now();
+    // Plain `cargo test` gives the same; the tests stage what they need.
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .current_dir(repository())
+        .args(["test", "--workspace", "--no-fail-fast"])
+        .status()
+        .context("start cargo")?;
+    let mut left_out = Vec::new();
+    if fixtures::compile::find_nvcc()?.is_none() {
+        for build in Build::ALL.into_iter().filter(|build| build.needs_nvcc()) {
+            left_out.push(format!(
+                "left out: fixtures built as {build}, for want of nvcc\n"
+            ));
+        }
+    }
+    if left_out.is_empty() {
+        left_out.push("nothing was left out\n".to_owned());
+    }
+    left_out.push(format!("{} s\n", began.elapsed().as_secs()));
+    say(&left_out.concat())?;
+    if !status.success() {
+        bail!("some tests failed: cargo test ended with {status}");
+    }
+    Ok(())
+}
+
+fn say(text: &str) -> Result<()> {
+    io::stdout()
+        .write_all(text.as_bytes())
+        .context("write to standard output")
+}
+
+fn tell(text: &str) {
+    // Nobody is left to tell if standard error is closed.
+    drop(io::stderr().write_all(text.as_bytes()));
+}
