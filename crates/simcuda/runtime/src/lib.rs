@@ -1,1 +1,21 @@
-//! Placeholder.
+//! A simulated `libcudart.so.13`: the runtime interface over whatever `libcuda.so.1` the loader finds.
+//!
+//! As NVIDIA's, it is not linked to the driver: [`driver`] opens it at the first call and gets every function from
+//! `cuGetProcAddress`; and each call that matters (allocation, copy, launch, event, wait) makes exactly one driver
+//! call that matters. What is missing is listed in `crates/simcuda/README.md`.
+
+#[path = "../../driver/src/abi.rs"]
+mod abi;
+#[macro_use]
+mod export;
+mod copy;
+mod device;
+mod driver;
+mod error;
+mod event;
+mod launch;
+mod memory;
+mod module;
+mod pool;
+mod registry;
+mod stream;

@@ -1,0 +1,106 @@
+//! Events.
+
+use crate::abi::{Out, Status};
+use crate::error::{INVALID_HANDLE, INVALID_VALUE, NOT_READY};
+use crate::sim::sched::Work;
+use crate::sim::session::{Session, session};
+use crate::sim::state::Event;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// `CU_EVENT_DISABLE_TIMING`, and the flags that exist: blocking synchronization, no timing, interprocess.
+const DISABLE_TIMING: u32 = 2;
+const FLAGS: u32 = 7;
+
+fn record(event: u64, stream: u64, per_thread: bool) -> Status {
+    session(|s| {
+        let lane = s.lane(stream, per_thread)?;
+        // An event belongs to its context: another device's stream refuses it.
+        if s.events.get(event).ok_or(INVALID_HANDLE)?.context != lane.context {
+            return Err(INVALID_HANDLE);
+        }
+        let time = Arc::new(AtomicU64::new(0));
+        s.submit(lane, Vec::new(), Work::Stamp(time.clone()));
+        let past = s.sched.past(lane.id);
+        if let Some(event) = s.events.get_mut(event) {
+            event.record = Some((past, time));
+        }
+        s.submitted();
+        Ok(())
+    })
+}
+
+/// When the newest record completed, in simulated nanoseconds.
+fn time(s: &Session, event: u64) -> Status<u64> {
+    let event = s.events.get(event).ok_or(INVALID_HANDLE)?;
+    let (_, time) = event
+        .record
+        .as_ref()
+        .filter(|_| event.timed)
+        .ok_or(INVALID_HANDLE)?;
+    match time.load(Ordering::Acquire) {
+        0 => Err(NOT_READY),
+        time => Ok(time),
+    }
+}
+
+fn elapsed(milliseconds: Out<f32>, start: u64, end: u64) -> Status {
+    session(|s| {
+        // A wrong handle is told before "not ready".
+        let (start, end) = match (time(s, start), time(s, end)) {
+            (Err(INVALID_HANDLE), _) | (_, Err(INVALID_HANDLE)) => return Err(INVALID_HANDLE),
+            (start, end) => (start?, end?),
+        };
+        milliseconds.put((end as f64 - start as f64) as f32 / 1e6)
+    })
+}
+
+api! {
+    "cuEventCreate" 2000 => cuEventCreate(event: Out<u64>, flags: u32) {
+        session(|s| {
+            event.wanted()?;
+            if flags & !FLAGS != 0 {
+                return Err(INVALID_VALUE);
+            }
+            let (context, _) = s.context(0)?;
+            let timed = flags & DISABLE_TIMING == 0;
+            let handle = s.events.insert(Event { context, timed, record: None });
+            event.put(handle)
+        })
+    }
+    "cuEventDestroy" 4000 => cuEventDestroy_v2(event: u64) {
+        session(|s| s.events.remove(event).map(|_| ()).ok_or(INVALID_HANDLE))
+    }
+    "cuEventRecord" 7000 => cuEventRecord / cuEventRecord_ptsz |per_thread| (event: u64, stream: u64) {
+        record(event, stream, per_thread)
+    }
+    "cuEventRecordWithFlags" 11010 => cuEventRecordWithFlags / cuEventRecordWithFlags_ptsz |per_thread|
+                                      (event: u64, stream: u64, flags: u32) {
+        if flags > 1 {
+            return Err(INVALID_VALUE);
+        }
+        record(event, stream, per_thread)
+    }
+    "cuEventQuery" 2000 => cuEventQuery(event: u64) {
+        session(|s| {
+            let Some((past, _)) = s.events.get(event).ok_or(INVALID_HANDLE)?.record.clone() else { return Ok(()) };
+            let done = |s: &Session| s.sched.is_done(past.point);
+            if done(s) || s.step() && done(s) { Ok(()) } else { Err(NOT_READY) }
+        })
+    }
+    "cuEventSynchronize" 2000 => cuEventSynchronize(event: u64) {
+        session(|s| {
+            if let Some((past, _)) = s.events.get(event).ok_or(INVALID_HANDLE)?.record.clone() {
+                s.run_to(past.point);
+                s.trim_pools();
+            }
+            Ok(())
+        })
+    }
+    "cuEventElapsedTime" 2000 => cuEventElapsedTime(milliseconds: Out<f32>, start: u64, end: u64) {
+        elapsed(milliseconds, start, end)
+    }
+    "cuEventElapsedTime" 12080 => cuEventElapsedTime_v2(milliseconds: Out<f32>, start: u64, end: u64) {
+        elapsed(milliseconds, start, end)
+    }
+}

@@ -1,0 +1,144 @@
+//! Streams, and host functions in them.
+
+use crate::abi::{Out, Status};
+use crate::error::{INVALID_HANDLE, INVALID_VALUE, NOT_READY};
+use crate::sim::sched::Work;
+use crate::sim::session::session;
+use crate::sim::state::{Barrier, NON_BLOCKING};
+use std::ffi::c_void;
+
+type HostFunction = extern "C" fn(*mut c_void);
+type StreamCallback = extern "C" fn(u64, u32, *mut c_void);
+
+fn create(stream: Out<u64>, flags: u32, priority: i32) -> Status {
+    session(|s| {
+        stream.wanted()?;
+        if flags & !NON_BLOCKING != 0 {
+            return Err(INVALID_VALUE);
+        }
+        let (context, _) = s.context(0)?;
+        let handle = s.add_stream(context, flags, priority.clamp(-5, 0));
+        stream.put(handle)
+    })
+}
+
+/// Appends a call of the application's.
+fn launch_host(stream: u64, per_thread: bool, run: Box<dyn FnOnce() + Send>) -> Status {
+    session(|s| {
+        let lane = s.lane(stream, per_thread)?;
+        s.submit(lane, Vec::new(), Work::Host(run));
+        s.submitted();
+        Ok(())
+    })
+}
+
+fn host_function(
+    stream: u64,
+    per_thread: bool,
+    function: Option<HostFunction>,
+    data: usize,
+) -> Status {
+    let function = function.ok_or(INVALID_VALUE)?;
+    launch_host(
+        stream,
+        per_thread,
+        Box::new(move || function(data as *mut c_void)),
+    )
+}
+
+api! {
+    "cuStreamCreate" 2000 => cuStreamCreate(stream: Out<u64>, flags: u32) { create(stream, flags, 0) }
+    "cuStreamCreateWithPriority" 5050 => cuStreamCreateWithPriority(stream: Out<u64>, flags: u32, priority: i32) {
+        create(stream, flags, priority)
+    }
+    "cuStreamDestroy" 4000 => cuStreamDestroy_v2(stream: u64) {
+        session(|s| {
+            let lane = s.streams.remove(stream).ok_or(INVALID_HANDLE)?;
+            s.sched.close(lane.id);
+            Ok(())
+        })
+    }
+    "cuStreamSynchronize" 7000 => cuStreamSynchronize / cuStreamSynchronize_ptsz |per_thread| (stream: u64) {
+        session(|s| {
+            let lane = s.lane(stream, per_thread)?;
+            let last = s.sched.past(lane.id);
+            s.run_to(last.point);
+            s.trim_pools();
+            Ok(())
+        })
+    }
+    "cuStreamQuery" 7000 => cuStreamQuery / cuStreamQuery_ptsz |per_thread| (stream: u64) {
+        session(|s| {
+            let lane = s.lane(stream, per_thread)?;
+            // Polling gets the device on, one operation at a time, so that "not ready" is seen and then ends.
+            if s.sched.is_idle(lane.id) || s.step() && s.sched.is_idle(lane.id) { Ok(()) } else { Err(NOT_READY) }
+        })
+    }
+    "cuStreamWaitEvent" 7000 => cuStreamWaitEvent / cuStreamWaitEvent_ptsz |per_thread|
+                                (stream: u64, event: u64, flags: u32) {
+        session(|s| {
+            if flags > 1 {
+                return Err(INVALID_VALUE);
+            }
+            let lane = s.lane(stream, per_thread)?;
+            // An event that was never recorded is no wait at all.
+            if let Some((past, _)) = s.events.get(event).ok_or(INVALID_HANDLE)?.record.clone() {
+                s.submit(lane, vec![past], Work::Marker);
+                s.submitted();
+            }
+            Ok(())
+        })
+    }
+    "cuStreamGetFlags" 7000 => cuStreamGetFlags / cuStreamGetFlags_ptsz |per_thread| (stream: u64, flags: Out<u32>) {
+        session(|s| {
+            let barrier = s.lane(stream, per_thread)?.barrier;
+            flags.put(if barrier == Barrier::NonBlocking { NON_BLOCKING } else { 0 })
+        })
+    }
+    "cuStreamGetPriority" 7000 => cuStreamGetPriority / cuStreamGetPriority_ptsz |per_thread|
+                                  (stream: u64, priority: Out<i32>) {
+        session(|s| priority.put(s.lane(stream, per_thread)?.priority))
+    }
+    "cuStreamGetId" 12000 => cuStreamGetId / cuStreamGetId_ptsz |per_thread| (stream: u64, id: Out<u64>) {
+        session(|s| id.put(s.lane(stream, per_thread)?.id))
+    }
+    "cuStreamGetCtx" 9020 => cuStreamGetCtx / cuStreamGetCtx_ptsz |per_thread| (stream: u64, context: Out<u64>) {
+        session(|s| context.put(s.lane(stream, per_thread)?.context))
+    }
+    "cuStreamGetCtx" 12050 => cuStreamGetCtx_v2 / cuStreamGetCtx_v2_ptsz |per_thread|
+                              (stream: u64, context: Out<u64>, green: Out<u64>) {
+        session(|s| {
+            context.put(s.lane(stream, per_thread)?.context)?;
+            green.put_if_wanted(0);
+            Ok(())
+        })
+    }
+    "cuStreamGetDevice" 12080 => cuStreamGetDevice / cuStreamGetDevice_ptsz |per_thread|
+                                 (stream: u64, device: Out<i32>) {
+        session(|s| {
+            let lane = s.lane(stream, per_thread)?;
+            device.put(s.context(lane.context)?.1.device)
+        })
+    }
+    "cuStreamAttachMemAsync" 7000 => cuStreamAttachMemAsync / cuStreamAttachMemAsync_ptsz |per_thread|
+                                     (stream: u64, _address: u64, _length: usize, _flags: u32) {
+        session(|s| {
+            let lane = s.lane(stream, per_thread)?;
+            s.submit(lane, Vec::new(), Work::Marker);
+            Ok(())
+        })
+    }
+    "cuLaunchHostFunc" 10000 => cuLaunchHostFunc / cuLaunchHostFunc_ptsz |per_thread|
+                                (stream: u64, function: Option<HostFunction>, data: usize) {
+        host_function(stream, per_thread, function, data)
+    }
+    "cuLaunchHostFunc" 13010 => cuLaunchHostFunc_v2 / cuLaunchHostFunc_v2_ptsz |per_thread|
+                                (stream: u64, function: Option<HostFunction>, data: usize, _mode: u32) {
+        host_function(stream, per_thread, function, data)
+    }
+    "cuStreamAddCallback" 7000 => cuStreamAddCallback / cuStreamAddCallback_ptsz |per_thread|
+                                  (stream: u64, callback: Option<StreamCallback>, data: usize, flags: u32) {
+        let callback = callback.filter(|_| flags == 0).ok_or(INVALID_VALUE)?;
+        launch_host(stream, per_thread, Box::new(move || callback(stream, 0, data as *mut c_void)))
+    }
+}

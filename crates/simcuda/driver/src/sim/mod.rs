@@ -1,0 +1,10 @@
+//! The simulated machine.
+
+pub(crate) mod arena;
+pub(crate) mod dma;
+pub(crate) mod handle;
+pub(crate) mod memory;
+pub(crate) mod pool;
+pub(crate) mod sched;
+pub(crate) mod session;
+pub(crate) mod state;
