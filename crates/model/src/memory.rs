@@ -144,7 +144,8 @@ impl Region {
         self.rows <= 1 || (address - self.address) % self.pitch.max(1) < self.width
     }
 
-    /// Whether the two regions share a byte.
+    /// Whether the two regions share a byte. Regions of different pitches and very
+    /// many rows are not compared row by row: they are taken as apart.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         if self.bytes() == 0
@@ -154,30 +155,39 @@ impl Region {
         {
             return false;
         }
+        if self.rows == 1 || other.rows == 1 || self.pitch == other.pitch {
+            return self.meets(other);
+        }
         let (few, many) = if self.rows <= other.rows {
             (self, other)
         } else {
             (other, self)
         };
-        (0..few.rows).any(|row| {
-            let start = few.address + row * few.pitch;
-            many.touches(start, start + few.width)
-        })
+        few.rows <= Self::COMPARED_ROWS
+            && (0..few.rows).any(|row| {
+                let start = few.address.saturating_add(row.saturating_mul(few.pitch));
+                Self::linear(start, few.width).meets(many)
+            })
     }
 
-    /// Whether a row of this region shares a byte with `start..end`.
-    fn touches(&self, start: u64, end: u64) -> bool {
-        if start >= self.end() || end <= self.address {
-            return false;
-        }
-        if self.rows <= 1 {
-            return true;
-        }
-        let pitch = self.pitch.max(1);
-        // Rows end in the order in which they start, so of the rows that start
-        // before `end` only the last needs a look.
-        let last = ((end - 1 - self.address) / pitch).min(self.rows - 1);
-        self.address + last * pitch + self.width > start
+    /// Rows compared one by one, where pitches differ.
+    const COMPARED_ROWS: u64 = 1 << 16;
+
+    /// [`Region::overlaps`] for equal pitches, or where one region is a single row:
+    /// row `i` of one meets row `j` of the other for some difference `i - j`.
+    fn meets(&self, other: &Self) -> bool {
+        let pitch = i128::from(
+            if self.rows > 1 {
+                self.pitch
+            } else {
+                other.pitch
+            }
+            .max(1),
+        );
+        let distance = i128::from(other.address) - i128::from(self.address);
+        let least = (distance - i128::from(self.width)).div_euclid(pitch) + 1;
+        let most = -(-(distance + i128::from(other.width))).div_euclid(pitch) - 1;
+        least.max(1 - i128::from(other.rows)) <= most.min(i128::from(self.rows) - 1)
     }
 }
 
@@ -234,6 +244,54 @@ mod tests {
         assert!(!left.overlaps(&Region::linear(20, 40)));
         assert!(!left.contains(16) && left.contains(64));
         assert_eq!(left.end(), 7 * 64 + 16);
+    }
+
+    #[test]
+    fn rows_meet_as_their_bytes_do() {
+        // Against a comparison byte by byte, over many small shapes.
+        let bytes = |r: &Region| -> Vec<u64> {
+            (0..r.rows)
+                .flat_map(|row| (0..r.width).map(move |x| row * r.pitch + x))
+                .map(|x| r.address + x)
+                .collect()
+        };
+        for seed in 0..20_000u64 {
+            let pick = |place: u32, below: u64| {
+                (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (place * 6)) % below
+            };
+            let a = Region {
+                address: pick(0, 20),
+                width: 1 + pick(1, 4),
+                rows: 1 + pick(2, 4),
+                pitch: 4 + pick(3, 4),
+            };
+            let b = Region {
+                address: pick(4, 20),
+                width: 1 + pick(5, 4),
+                rows: 1 + pick(6, 4),
+                pitch: 4 + pick(7, 4),
+            };
+            let shared = bytes(&a).iter().any(|byte| bytes(&b).contains(byte));
+            assert_eq!(a.overlaps(&b), shared, "{a:?} {b:?}");
+            assert_eq!(b.overlaps(&a), shared, "{b:?} {a:?}");
+        }
+    }
+
+    #[test]
+    fn absurd_regions_are_compared_in_no_time() {
+        let a = Region {
+            address: u64::MAX - 5,
+            width: u64::MAX,
+            rows: u64::MAX,
+            pitch: u64::MAX,
+        };
+        let b = Region {
+            address: 3,
+            width: 1,
+            rows: u64::MAX,
+            pitch: 7,
+        };
+        assert!(!a.overlaps(&b) && a.overlaps(&a) && b.overlaps(&b));
     }
 
     #[test]
