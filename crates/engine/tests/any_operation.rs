@@ -1,0 +1,198 @@
+//! The engine takes any sequence of operations, sensible or not, without a panic:
+//! a trace may hold anything, and an application may do anything.
+
+use proptest::prelude::*;
+use smallvec::SmallVec;
+use streamcheck_engine::{Engine, Levels};
+use streamcheck_model::{
+    Action, Call, ContextId, DeviceId, Direction, FreeKind, Handle, HostMemory, MemoryKind, Mode,
+    NameId, Operation, Outcome, Pointer, Region, StackId, StreamRef, ThreadId,
+};
+
+fn number() -> impl Strategy<Value = u64> {
+    prop::sample::select(vec![
+        0,
+        1,
+        2,
+        0x1000,
+        0x1100,
+        0x1400,
+        0x2000,
+        u64::MAX / 2,
+        u64::MAX - 1,
+        u64::MAX,
+    ])
+}
+
+fn stream() -> impl Strategy<Value = StreamRef> {
+    prop_oneof![
+        Just(StreamRef::Legacy),
+        Just(StreamRef::PerThread),
+        (0..3u64).prop_map(|handle| StreamRef::Created(Handle(handle))),
+    ]
+}
+
+fn region() -> impl Strategy<Value = Region> {
+    (number(), number(), number(), number()).prop_map(|(address, width, rows, pitch)| Region {
+        address,
+        width,
+        rows,
+        pitch,
+    })
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    use prop::sample::select;
+    let event = (0..3u64).prop_map(Handle);
+    let kinds = vec![
+        MemoryKind::StreamOrdered,
+        MemoryKind::Device,
+        MemoryKind::Managed,
+        MemoryKind::Pinned,
+        MemoryKind::Registered,
+        MemoryKind::Mapped,
+    ];
+    let frees = vec![
+        FreeKind::Async,
+        FreeKind::Sync,
+        FreeKind::Host,
+        FreeKind::Unregister,
+        FreeKind::Unmap,
+        FreeKind::Libc,
+    ];
+    let outcomes = vec![Outcome::Succeeded, Outcome::Refused, Outcome::Failed];
+    let directions = vec![
+        Direction::HostToHost,
+        Direction::HostToDevice,
+        Direction::DeviceToHost,
+        Direction::DeviceToDevice,
+        Direction::Inferred,
+    ];
+    let hosts = vec![
+        HostMemory::Unasked,
+        HostMemory::Pageable,
+        HostMemory::Pinned,
+    ];
+    let modes = vec![Mode::Read, Mode::Write, Mode::Unknown];
+    let pointer = (number(), select(modes)).prop_map(|(address, mode)| Pointer { address, mode });
+    prop_oneof![
+        (event.clone(), any::<bool>())
+            .prop_map(|(stream, blocking)| Action::StreamCreated { stream, blocking }),
+        event
+            .clone()
+            .prop_map(|stream| Action::StreamDestroyed { stream }),
+        stream().prop_map(|stream| Action::StreamNamed {
+            stream,
+            name: NameId(77)
+        }),
+        event
+            .clone()
+            .prop_map(|event| Action::EventCreated { event }),
+        event
+            .clone()
+            .prop_map(|event| Action::EventDestroyed { event }),
+        (event.clone(), stream())
+            .prop_map(|(event, stream)| Action::EventRecorded { event, stream }),
+        (event.clone(), stream())
+            .prop_map(|(event, stream)| Action::StreamWaited { event, stream }),
+        event.prop_map(|event| Action::EventSynchronized { event }),
+        stream().prop_map(|stream| Action::StreamSynchronized { stream }),
+        Just(Action::DeviceSynchronized),
+        (
+            number(),
+            number(),
+            select(kinds),
+            prop::option::of(stream())
+        )
+            .prop_map(|(address, size, kind, stream)| Action::Allocated {
+                address,
+                size,
+                kind,
+                stream
+            }),
+        (number(), select(frees), prop::option::of(stream())).prop_map(
+            |(address, kind, stream)| Action::FreeBegun {
+                address,
+                kind,
+                stream
+            }
+        ),
+        select(outcomes).prop_map(|outcome| Action::FreeEnded { outcome }),
+        (
+            stream(),
+            prop::collection::vec(pointer, 0..4),
+            any::<bool>()
+        )
+            .prop_map(|(stream, pointers, layout_known)| {
+                Action::Launched {
+                    stream,
+                    kernel: NameId(5),
+                    pointers: SmallVec::from_vec(pointers),
+                    layout_known,
+                }
+            }),
+        (
+            stream(),
+            region(),
+            region(),
+            select(directions),
+            select(hosts),
+            any::<bool>()
+        )
+            .prop_map(
+                |(stream, to, from, direction, host, synchronous)| Action::Copied {
+                    stream,
+                    to,
+                    from,
+                    direction,
+                    host,
+                    synchronous
+                }
+            ),
+        (stream(), region(), any::<bool>()).prop_map(|(stream, to, synchronous)| Action::Filled {
+            stream,
+            to,
+            synchronous
+        }),
+        (stream(), 0..3u64)
+            .prop_map(|(stream, token)| Action::HostFunctionEnqueued { stream, token }),
+        (0..3u64).prop_map(|token| Action::HostFunctionStarted { token }),
+        Just(Action::BlindSpot {
+            kind: NameId(9),
+            example: NameId(0)
+        }),
+    ]
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    (action(), 0..3u32, 0..3u16, 0..4u32).prop_map(|(action, thread, device, stack)| Operation {
+        call: Call {
+            api: NameId(stack),
+            thread: ThreadId(thread),
+            device: DeviceId(device),
+            context: ContextId(device.into()),
+            stack: StackId(stack),
+        },
+        action,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_sequence_of_operations_is_too_much(operations in prop::collection::vec(operation(), 1..60)) {
+        let mut engine = Engine::new(Levels::default());
+        let mut found = 0;
+        for operation in &operations {
+            for finding in engine.apply(operation) {
+                prop_assert_eq!(finding.number, found);
+                prop_assert!(!finding.message.is_empty());
+                found += 1;
+            }
+        }
+        prop_assert_eq!(engine.counts().len(), found);
+        prop_assert!(engine.summary().operations <= operations.len() as u64);
+        prop_assert!(engine.dot().starts_with("digraph"));
+    }
+}
