@@ -411,7 +411,8 @@ impl Engine {
                 }
                 let waits = match kind {
                     FreeKind::Sync => memory != MemoryKind::StreamOrdered,
-                    FreeKind::Host => true,
+                    // Seen on driver 580 for both; NVIDIA promises neither.
+                    FreeKind::Host | FreeKind::Unregister => true,
                     _ => false,
                 };
                 if waits {
