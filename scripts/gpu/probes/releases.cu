@@ -6,6 +6,7 @@ constexpr size_t BYTES = 1 << 20;
 static void ask(const char *question, cudaStream_t stream, cudaError_t (*release)(void *), void *p) {
     double ms = milliseconds([&] { CHECK(release(p)); });
     cudaError_t after = cudaStreamQuery(stream);
+    (void)cudaGetLastError(); // "not ready" counts as an error
     printf("%s: %s (%.2f ms; the stream is then %s)\n", question, ms > SPIN_MS / 2 ? "yes" : "no", ms,
            after == cudaSuccess ? "done" : "still busy");
     CHECK(cudaDeviceSynchronize());
