@@ -170,6 +170,7 @@ driver! {
     cuKernelGetFunction(function: Out<Handle>, kernel: Handle);
     cuKernelGetName(name: Out<*const c_char>, kernel: Handle);
     cuKernelGetParamInfo(kernel: Handle, index: usize, offset: Out<usize>, size: Out<usize>);
+    cuKernelGetParamCount(kernel: Handle, count: Out<usize>);
     cuKernelGetAttribute(value: Out<i32>, which: u32, kernel: Handle, device: i32);
     cuKernelSetAttribute(which: u32, value: i32, kernel: Handle, device: i32);
     cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks: Out<i32>, function: Handle, threads: i32,

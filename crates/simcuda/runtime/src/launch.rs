@@ -169,6 +169,10 @@ export! {
         let driver = ready()?;
         driver.cuKernelGetParamInfo(false, kernel(driver, function)?, index, offset, size)
     }
+    cudaFuncGetParamCount(function: usize, count: Out<usize>) {
+        let driver = ready()?;
+        driver.cuKernelGetParamCount(false, kernel(driver, function)?, count)
+    }
     cudaFuncGetAttributes(out: Out<Attributes>, function: usize) {
         let driver = ready()?;
         let (kernel, device) = (kernel(driver, function)?, current(driver)?);

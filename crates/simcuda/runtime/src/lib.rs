@@ -19,3 +19,4 @@ mod module;
 mod pool;
 mod registry;
 mod stream;
+mod unsupported;

@@ -308,6 +308,14 @@ extern "C" fn __cudaRegisterManagedVar(
 
 // SAFETY: as above.
 #[unsafe(no_mangle)]
+extern "C" fn __cudaRegisterHostVar() {}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+extern "C" fn __cudaRegisterUnifiedTable() {}
+
+// SAFETY: as above.
+#[unsafe(no_mangle)]
 extern "C" fn __cudaInitModule(binary: *mut usize) -> c_char {
     // SAFETY: host code passes back the handle that `__cudaRegisterFatBinary` made.
     let Some(&number) = (unsafe { binary.as_ref() }) else {

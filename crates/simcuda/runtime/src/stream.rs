@@ -46,6 +46,11 @@ export! {
         ready()?.cuLaunchHostFunc(per_thread, stream, function, data)
     }
 
+    cudaLaunchHostFunc_v2 / cudaLaunchHostFunc_v2_ptsz |per_thread|
+        (stream: u64, function: HostFunction, data: *mut c_void, _mode: u32) {
+        ready()?.cuLaunchHostFunc(per_thread, stream, function, data)
+    }
+
     cudaStreamBeginCapture / cudaStreamBeginCapture_ptsz |per_thread| (stream: u64, mode: u32) {
         ready()?.cuStreamBeginCapture(per_thread, stream, mode)
     }

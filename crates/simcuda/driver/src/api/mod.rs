@@ -46,6 +46,7 @@ mod memory;
 mod module;
 mod pool;
 mod stream;
+mod unsupported;
 mod virtual_memory;
 
 use crate::abi::{Out, Text};
