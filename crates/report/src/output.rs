@@ -1,0 +1,331 @@
+//! Report files: claimed by one process, replaced as a whole.
+//!
+//! A report is written beside its place and renamed over it, so that a reader sees the
+//! old one or the new one. Who writes it holds an advisory lock on the very file that is
+//! there: the kernel drops it when the process ends, however it ends, and
+//! nothing has to be cleaned up.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::fd::IntoRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::Problem;
+use crate::json::plain;
+
+/// Attempts at a claim while other processes keep replacing the file.
+const ATTEMPTS: usize = 16;
+
+/// A report's place, claimed.
+#[derive(Debug)]
+pub struct Output {
+    path: PathBuf,
+    claim: Option<Claim>,
+}
+
+/// The lock on the file that is at the path.
+#[derive(Debug)]
+struct Claim {
+    /// Open until the claim is dropped.
+    file: Option<File>,
+    /// Device and inode of what was locked.
+    identity: (u64, u64),
+}
+
+/// What a claim came to.
+enum Attempt {
+    Mine(Claim),
+    /// The file system has no locks.
+    Unlocked,
+    Taken,
+    /// The file was replaced meanwhile.
+    Again,
+}
+
+impl Output {
+    /// Claims `path`, or `path.PID` if another living process has it, and puts `text` there.
+    ///
+    /// # Errors
+    /// A sentence that names the path, if nothing can be written there.
+    pub fn claim(path: &Path, pid: u32, text: &str) -> Result<Self, Problem> {
+        let problem = |path: &Path, why: &str| {
+            Problem::new(format!("{} cannot be written: {why}", path.display()))
+        };
+        // A later change of the working directory, or of a link, moves nothing.
+        let path = std::path::absolute(path).map_err(|error| problem(path, &plain(&error)))?;
+        let path = fs::canonicalize(&path).unwrap_or(path);
+        let mut second = path.clone().into_os_string();
+        second.push(format!(".{pid}"));
+        for candidate in [path.clone(), PathBuf::from(second)] {
+            if let Some(mut output) = Self::try_claim(&candidate, pid, text)
+                .map_err(|error| problem(&candidate, &plain(&error)))?
+            {
+                output
+                    .replace(text)
+                    .map_err(|error| problem(&candidate, &plain(&error)))?;
+                return Ok(output);
+            }
+        }
+        Err(problem(&path, "other processes hold it and its substitute"))
+    }
+
+    /// Where the report is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Replaces the report.
+    ///
+    /// # Errors
+    /// A sentence that names the path; the old report is still there.
+    pub fn write(&mut self, text: &str) -> Result<(), Problem> {
+        self.replace(text).map_err(|error| {
+            Problem::new(format!(
+                "{} cannot be written: {}",
+                self.path.display(),
+                plain(&error)
+            ))
+        })
+    }
+
+    /// `None` if another process has the path.
+    fn try_claim(path: &Path, pid: u32, text: &str) -> io::Result<Option<Self>> {
+        for _ in 0..ATTEMPTS {
+            let attempt = match OpenOptions::new().read(true).write(true).open(path) {
+                Ok(file) => lock(file, path)?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => create(path, pid, text)?,
+                Err(error) => return Err(error),
+            };
+            let claim = match attempt {
+                Attempt::Mine(claim) => Some(claim),
+                Attempt::Unlocked => None,
+                Attempt::Taken => return Ok(None),
+                Attempt::Again => continue,
+            };
+            return Ok(Some(Self {
+                path: path.to_owned(),
+                claim,
+            }));
+        }
+        Ok(None)
+    }
+
+    fn replace(&mut self, text: &str) -> io::Result<()> {
+        // One name for each report, so that a process killed in here leaves
+        // something that the next run overwrites.
+        let beside = beside(&self.path, "tmp");
+        let written = write_locked(&beside, text).and_then(|claim| {
+            fs::rename(&beside, &self.path)?;
+            Ok(claim)
+        });
+        match written {
+            // The new file's lock was there before the old one's goes.
+            Ok(claim) => {
+                self.claim = claim;
+                Ok(())
+            }
+            Err(error) => {
+                // What is left of it helps nobody; that it can't be removed
+                // is no news after this.
+                let _ = fs::remove_file(&beside);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // The application may have closed all descriptors that it doesn't know, as
+        // daemons do, and have got this number for a file of its own.
+        if let Some(file) = self.file.take()
+            && identity(&file).ok() != Some(self.identity)
+        {
+            let _ = file.into_raw_fd();
+        }
+    }
+}
+
+/// Locks a file that was opened at `path`.
+fn lock(file: File, path: &Path) -> io::Result<Attempt> {
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(Attempt::Taken),
+        Err(TryLockError::Error(_)) => return Ok(Attempt::Unlocked),
+    }
+    let identity = identity(&file)?;
+    let there = fs::metadata(path).map(|about| (about.dev(), about.ino()));
+    if there.ok() != Some(identity) {
+        return Ok(Attempt::Again);
+    }
+    Ok(Attempt::Mine(Claim {
+        file: Some(file),
+        identity,
+    }))
+}
+
+/// Makes the report where there is none: whole, and locked before it is there.
+fn create(path: &Path, pid: u32, text: &str) -> io::Result<Attempt> {
+    let beside = beside(path, &pid.to_string());
+    let claim = write_locked(&beside, text);
+    let linked = claim.and_then(|claim| match fs::hard_link(&beside, path) {
+        Ok(()) => Ok(claim.map_or(Attempt::Unlocked, Attempt::Mine)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Attempt::Again),
+        // No links on this file system: an empty file for a moment, then.
+        Err(_) => match OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(path)
+        {
+            Ok(file) => lock(file, path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Attempt::Again),
+            Err(error) => Err(error),
+        },
+    });
+    // If it isn't there, there is nothing to remove.
+    let _ = fs::remove_file(&beside);
+    linked
+}
+
+/// Writes a file of ours and locks it, if the file system can.
+fn write_locked(path: &Path, text: &str) -> io::Result<Option<Claim>> {
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(path)?;
+    let locked = file.try_lock().is_ok();
+    file.write_all(text.as_bytes())?;
+    let identity = identity(&file)?;
+    Ok(locked.then_some(Claim {
+        file: Some(file),
+        identity,
+    }))
+}
+
+fn identity(file: &File) -> io::Result<(u64, u64)> {
+    let about = file.metadata()?;
+    Ok((about.dev(), about.ino()))
+}
+
+/// `.name.suffix` in the same directory.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".");
+    name.push(suffix);
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(directory: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_report_is_there_from_the_start_and_leaves_no_litter() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("r.json");
+        let mut output = Output::claim(&path, 1, "none yet").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "none yet");
+        output.write("one").unwrap();
+        output.write("two").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+        drop(output);
+        assert_eq!(names(directory.path()), ["r.json"]);
+    }
+
+    #[test]
+    fn the_later_process_adds_its_pid() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("r.json");
+        let mut first = Output::claim(&path, 1, "1").unwrap();
+        let second = Output::claim(&path, 2, "2").unwrap();
+        first.write("1 again").unwrap();
+        let third = Output::claim(&path, 3, "3").unwrap();
+        assert_eq!(first.path().file_name().unwrap(), "r.json");
+        assert_eq!(names(directory.path()), ["r.json", "r.json.2", "r.json.3"]);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "1 again");
+        assert_eq!(fs::read_to_string(third.path()).unwrap(), "3");
+        drop((first, second));
+        // An ended process has no claim left.
+        let next = Output::claim(&path, 4, "4").unwrap();
+        assert_eq!(next.path().file_name().unwrap(), "r.json");
+    }
+
+    #[test]
+    fn many_at_once_get_a_file_each() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("r.json");
+        let outputs: Vec<_> = std::thread::scope(|scope| {
+            let path = &path;
+            let threads: Vec<_> = (1..=16)
+                .map(|pid| {
+                    scope.spawn(move || {
+                        let mut output = Output::claim(path, pid, &pid.to_string()).unwrap();
+                        output.write(&format!("{pid} done")).unwrap();
+                        output
+                    })
+                })
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
+        });
+        assert_eq!(names(directory.path()).len(), 16);
+        let mut texts: Vec<_> = outputs
+            .iter()
+            .map(|output| fs::read_to_string(output.path()).unwrap())
+            .collect();
+        texts.sort();
+        texts.dedup();
+        assert_eq!(texts.len(), 16);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_one_sentence() {
+        let directory = tempfile::tempdir().unwrap();
+        let problem = Output::claim(&directory.path().join("no/r.json"), 1, "").unwrap_err();
+        assert!(
+            problem
+                .text()
+                .ends_with("no/r.json cannot be written: No such file or directory"),
+            "{problem}"
+        );
+        let problem = Output::claim(directory.path(), 1, "").unwrap_err();
+        assert!(problem.text().ends_with("Is a directory"), "{problem}");
+        let problem = Output::claim(Path::new("/dev/null"), 1, "").unwrap_err();
+        assert_eq!(
+            problem.text(),
+            "/dev/null cannot be written: it is not a regular file"
+        );
+    }
+
+    #[test]
+    fn a_link_stays_a_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("target");
+        fs::write(&target, "old").unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        Output::claim(&link, 1, "new").unwrap();
+        assert_eq!(fs::read_to_string(&target).unwrap(), "new");
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    }
+}

@@ -1,0 +1,305 @@
+//! Which frames of a stack are the application's.
+//!
+//! Between a line that somebody wrote and the call that was seen lie this tool, CUDA's
+//! own libraries, what nvcc generates for `<<<>>>`, and header-only wrappers. A person wants
+//! the line.
+
+use crate::Frame;
+
+/// Libraries whose frames are not the application's, by the beginning of the file name.
+const LIBRARIES: &[&str] = &[
+    "libstreamcheck.",
+    "libcuda.",
+    "libcudart.",
+    "libcublas.",
+    "libcublasLt.",
+    "libcudnn",
+    "libcufft.",
+    "libcufftw.",
+    "libcurand.",
+    "libcusolver",
+    "libcusparse",
+    "libcutensor",
+    "libnccl.",
+    "libnpp",
+    "libnvinfer",
+    "libnvJitLink.",
+    "libnvrtc",
+    "libnvidia-",
+    "libnvToolsExt.",
+];
+
+/// Namespaces of wrappers: what CUDA and the languages' libraries put between.
+const NAMESPACES: &[&str] = &[
+    "cudarc::",
+    "cudart::",
+    "thrust::",
+    "cub::",
+    "cuda::",
+    "std::",
+    "__gnu_cxx::",
+    "core::",
+    "alloc::",
+];
+
+/// Headers and generated files, by file name.
+const FILES: &[&str] = &[
+    "cuda_runtime.h",
+    "cuda_runtime_api.h",
+    "cuda.h",
+    "host_runtime.h",
+    "device_launch_parameters.h",
+];
+
+/// What follows `cuda` or `cu` in the names of the calls themselves.
+const CALLS: &[&str] = &[
+    "Malloc", "Free", "Mem", "Launch", "Stream", "Event", "Graph", "Host", "Device", "Ctx", "Func",
+    "Pointer", "Module", "Library", "Kernel",
+];
+
+/// What runs before `main` and under every thread.
+const STARTERS: &[&str] = &[
+    "_start",
+    "__libc_start_main",
+    "__libc_start_main_impl",
+    "__libc_start_call_main",
+    "start_thread",
+    "clone",
+    "clone3",
+    "__clone3",
+];
+
+/// The application's frames of a stack, innermost first. `kernel` is the demangled name of the
+/// kernel that the call launched, if any: its host stub has the same name.
+///
+/// If nothing would be left, the outermost frame is (a library's, but all that's known).
+#[must_use]
+pub fn user_frames(frames: &[Frame], kernel: Option<&str>) -> Vec<Frame> {
+    let kept = frames
+        .iter()
+        .position(|frame| !is_wrapper(frame, kernel))
+        .unwrap_or_else(|| frames.len().saturating_sub(1));
+    let frames = &frames[kept..];
+    let end = frames
+        .iter()
+        .rposition(|frame| !is_starter(frame))
+        .map_or(frames.len().min(1), |last| last + 1);
+    frames[..end].to_vec()
+}
+
+/// Whether a frame is between the application's line and the call.
+fn is_wrapper(frame: &Frame, kernel: Option<&str>) -> bool {
+    if let Some(module) = frame.module_name()
+        && LIBRARIES.iter().any(|library| module.starts_with(library))
+    {
+        return true;
+    }
+    if let Some(file) = &frame.file {
+        let name = file.rsplit('/').next().unwrap_or(file);
+        if FILES.contains(&name) || name.ends_with(".cudafe1.stub.c") {
+            return true;
+        }
+    }
+    let Some(function) = &frame.function else {
+        return false;
+    };
+    let name = bare_name(function);
+    name.starts_with("__device_stub__")
+        || name.starts_with("__cudart")
+        || name.starts_with("__cuda")
+        || name.starts_with("libcudart_static_")
+        || is_call(name)
+        || NAMESPACES.iter().any(|space| name.starts_with(space))
+        || kernel.is_some_and(|kernel| is_stub_of(function, kernel))
+}
+
+/// Whether a function is called like CUDA's own.
+fn is_call(name: &str) -> bool {
+    name.strip_prefix("cuda")
+        .or_else(|| name.strip_prefix("cu"))
+        .is_some_and(|rest| CALLS.iter().any(|call| rest.starts_with(call)))
+        && !name.contains("::")
+}
+
+/// Whether a function is the host stub of a kernel: the same name and parameters, or the same
+/// name where the function's parameters are not known.
+fn is_stub_of(function: &str, kernel: &str) -> bool {
+    let squeezed = |text: &str| text.replace(' ', "");
+    if function.contains('(') && kernel.contains('(') {
+        squeezed(function) == squeezed(kernel)
+    } else {
+        bare_name(function) == bare_name(kernel)
+    }
+}
+
+fn is_starter(frame: &Frame) -> bool {
+    frame.function.as_deref().is_some_and(|function| {
+        STARTERS.contains(&function)
+            || function.starts_with("std::rt::")
+            || function.starts_with("std::sys::backtrace::")
+            || function.starts_with("core::ops::function::")
+    })
+}
+
+/// A function's qualified name without return type, template arguments and parameters:
+/// `a::f` of `void a::f<int>(float*)`.
+#[must_use]
+pub fn bare_name(function: &str) -> &str {
+    // `<T as Trait>::method`, as Rust says it: the type names it.
+    let function = function.strip_prefix('<').unwrap_or(function);
+    const ANONYMOUS: &str = "(anonymous namespace)";
+    // Parameters and template arguments begin at the first bracket that is no part
+    // of such a namespace.
+    let mut end = 0;
+    for (place, c) in function.char_indices() {
+        if place < end {
+            continue;
+        }
+        end = place;
+        match c {
+            '(' if function[place..].starts_with(ANONYMOUS) => end += ANONYMOUS.len(),
+            '(' | '<' => break,
+            _ => end += c.len_utf8(),
+        }
+    }
+    let head = function[..end].trim_end();
+    // The return type ends at the last space that is not the namespace's own.
+    let spaces = head.match_indices(' ').map(|(place, _)| place);
+    let own = |place: usize| {
+        head[..place].ends_with("(anonymous") && head[place..].starts_with(" namespace)")
+    };
+    match spaces.filter(|place| !own(*place)).last() {
+        Some(space) => &head[space + 1..],
+        None => head,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(module: &str, function: &str, file: Option<&str>) -> Frame {
+        Frame {
+            function: (!function.is_empty()).then(|| function.to_owned()),
+            file: file.map(str::to_owned),
+            line: file.map(|_| 1),
+            module: Some(module.to_owned()),
+            offset: Some(1),
+        }
+    }
+
+    fn names(frames: &[Frame], kernel: Option<&str>) -> Vec<String> {
+        user_frames(frames, kernel)
+            .iter()
+            .map(|frame| frame.function.clone().unwrap_or_default())
+            .collect()
+    }
+
+    #[test]
+    fn a_launch_is_where_the_chevrons_are() {
+        let saxpy = "saxpy(int, float, float*, float*)";
+        let stack = [
+            frame("/x/libstreamcheck.so", "streamcheck::hook", None),
+            frame("/cuda/libcudart.so.13", "", None),
+            frame(
+                "/a",
+                "cudaError cudaLaunchKernel<char>(char*, dim3, dim3, void**)",
+                Some("/cuda/include/cuda_runtime.h"),
+            ),
+            frame(
+                "/a",
+                "__device_stub__Z5saxpyifPfS_(int, float, float*, float*)",
+                None,
+            ),
+            frame("/a", saxpy, Some("/src/a.cu")),
+            frame("/a", "train(Model&)", Some("/src/a.cu")),
+            frame("/a", "main", Some("/src/a.cu")),
+            frame("/lib/libc.so.6", "__libc_start_main_impl", None),
+            frame("/a", "_start", None),
+        ];
+        assert_eq!(names(&stack, Some(saxpy)), ["train(Model&)", "main"]);
+        // Without a kernel, a function of that name is the application's.
+        assert_eq!(names(&stack, None)[0], saxpy);
+    }
+
+    #[test]
+    fn a_wrapper_with_the_kernels_name_is_the_applications() {
+        let stack = [
+            frame("/a", "saxpy(int, float*)", None),
+            frame("/a", "saxpy(Vector&)", Some("/src/a.cu")),
+        ];
+        assert_eq!(
+            names(&stack, Some("saxpy(int, float*)")),
+            ["saxpy(Vector&)"]
+        );
+        let stack = [frame("/a", "saxpy", None), frame("/a", "main", None)];
+        assert_eq!(names(&stack, Some("saxpy(int, float*)")), ["main"]);
+    }
+
+    #[test]
+    fn the_languages_own_wrappers_are_skipped() {
+        let stack = [
+            frame("/a", "cudarc::driver::result::malloc_async", None),
+            frame("/a", "core::result::Result<T,E>::map", None),
+            frame("/a", "app::Buffer::new", None),
+            frame("/a", "std::rt::lang_start", None),
+        ];
+        assert_eq!(names(&stack, None), ["app::Buffer::new"]);
+        let stack = [
+            frame("/a", "void thrust::fill<int*>(int*)", None),
+            frame(
+                "/a",
+                "<cudarc::driver::CudaSlice<T> as core::ops::drop::Drop>::drop",
+                None,
+            ),
+            frame("/a", "cudaFreeAsync", None),
+            frame("/a", "work()", None),
+        ];
+        assert_eq!(names(&stack, None), ["work()"]);
+    }
+
+    #[test]
+    fn something_is_always_left() {
+        let stack = [
+            frame("/x/libcublas.so.13", "", None),
+            frame("/x/libcudart.so.13", "cudaMalloc", None),
+        ];
+        assert_eq!(names(&stack, None), ["cudaMalloc"]);
+        assert_eq!(names(&[frame("/a", "_start", None)], None), ["_start"]);
+        assert!(user_frames(&[], None).is_empty());
+    }
+
+    #[test]
+    fn an_applications_own_names_stay() {
+        for function in [
+            "cudaCheck(int)",
+            "CUDACachingAllocator::free",
+            "cuboid()",
+            "a::cudaFree()",
+        ] {
+            assert!(
+                !is_wrapper(&frame("/a", function, None), None),
+                "{function}"
+            );
+        }
+    }
+
+    #[test]
+    fn names_are_taken_out_of_signatures() {
+        for (function, name) in [
+            ("main", "main"),
+            ("saxpy(int, float*)", "saxpy"),
+            ("void a::f<int>(float*)", "a::f"),
+            ("(anonymous namespace)::g(int)", "(anonymous namespace)::g"),
+            (
+                "void (anonymous namespace)::g<int>(int)",
+                "(anonymous namespace)::g",
+            ),
+            ("<a::T<X> as Trait>::method", "a::T"),
+            ("", ""),
+            ("(", ""),
+        ] {
+            assert_eq!(bare_name(function), name, "{function}");
+        }
+    }
+}
