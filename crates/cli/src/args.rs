@@ -1,0 +1,209 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::options::Options;
+
+/// Finds misuse of CUDA's stream-ordered memory, streams and events in running
+/// programs.
+#[derive(Debug, Parser)]
+#[command(
+    name = "streamcheck",
+    version,
+    disable_help_subcommand = true,
+    after_help = "Without this command: LD_PRELOAD=libstreamcheck.so ./app\n\
+                  Exit codes: 0 clean, 66 the gate failed, 67 no CUDA call seen, 2 wrong usage,\n\
+                  127 the application did not start, else the application's own."
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) task: Task,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Task {
+    /// Run a program and its children under the checker
+    Run(Run),
+    /// Check recorded traces, on any machine
+    Replay(Replay),
+    /// Merge JSON reports into one
+    Report(Report),
+    /// Explain a rule, by code or name
+    Explain {
+        /// A code such as SC101, or a name such as use-before-alloc
+        rule: String,
+    },
+    /// List the rules
+    Rules,
+    /// Watch the checker find two faults, without a GPU
+    Demo,
+}
+
+/// Run a program and its children under the checker.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "streamcheck run [OPTIONS] -- APP [ARGS]…",
+    after_help = "Every option can also stand in the environment (STREAMCHECK_FAIL_ON=warning) or in\n\
+                  streamcheck.toml (fail-on = \"warning\"). The preload library is looked for beside this\n\
+                  command, in ../lib, or where STREAMCHECK_LIBRARY says."
+)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) options: Options<All>,
+    /// The program and its arguments
+    #[arg(value_name = "APP", required = true, trailing_var_arg = true)]
+    pub(crate) app: Vec<OsString>,
+}
+
+/// Check recorded traces, on any machine.
+#[derive(Debug, Args)]
+pub(crate) struct Replay {
+    #[command(flatten)]
+    pub(crate) options: Options<Offline>,
+    /// The files are programs typed by hand, not recorded traces
+    #[arg(long)]
+    pub(crate) text: bool,
+    /// The traces, one for each process
+    #[arg(value_name = "TRACE", required = true)]
+    pub(crate) traces: Vec<PathBuf>,
+}
+
+/// Merge JSON reports into one.
+#[derive(Debug, Args)]
+#[command(after_help = "The gate fails only if --fail-on is given.")]
+pub(crate) struct Report {
+    #[command(flatten)]
+    pub(crate) options: Options<Merging>,
+    /// The form to write
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: Format,
+    /// Where to write it; `-` is standard output
+    #[arg(long, short, value_name = "PATH", default_value = "-")]
+    pub(crate) output: PathBuf,
+    /// The reports, one for each process
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+}
+
+/// A report's form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    // As a terminal shows them.
+    Text,
+    // Schema streamcheck-report/1.
+    Json,
+}
+
+/// Which of the options a task takes.
+pub(crate) trait Subset {
+    /// Whether the task takes the option of this name.
+    fn takes(name: &str) -> bool;
+}
+
+/// Every option.
+#[derive(Debug)]
+pub(crate) struct All;
+
+impl Subset for All {
+    fn takes(_: &str) -> bool {
+        true
+    }
+}
+
+/// Those that mean something without a running program.
+#[derive(Debug)]
+pub(crate) struct Offline;
+
+impl Subset for Offline {
+    fn takes(name: &str) -> bool {
+        !matches!(name, "halt" | "trace" | "stacks" | "guard")
+    }
+}
+
+/// Those for findings that were made elsewhere.
+#[derive(Debug)]
+pub(crate) struct Merging;
+
+impl Subset for Merging {
+    fn takes(name: &str) -> bool {
+        matches!(name, "fail-on" | "exit-code" | "color" | "require-cuda")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn an_application_keeps_its_own_options() {
+        for line in [
+            &[
+                "streamcheck",
+                "run",
+                "--fail-on",
+                "never",
+                "--",
+                "./app",
+                "--json",
+                "x",
+            ][..],
+            &[
+                "streamcheck",
+                "run",
+                "--fail-on=never",
+                "./app",
+                "--json",
+                "x",
+            ],
+        ] {
+            let Task::Run(run) = Arguments::try_parse_from(line).unwrap().task else {
+                panic!("a run");
+            };
+            assert_eq!(run.app, ["./app", "--json", "x"]);
+            assert_eq!(
+                run.options.given(),
+                [("fail-on".to_owned(), "never".to_owned())]
+            );
+        }
+    }
+
+    #[test]
+    fn switches_stand_alone_or_take_a_value() {
+        let given = |line: &[&str]| match Arguments::try_parse_from(line).unwrap().task {
+            Task::Run(run) => run.options.given().to_vec(),
+            _ => panic!("a run"),
+        };
+        let halt = |value: &str| vec![("halt".to_owned(), value.to_owned())];
+        assert_eq!(
+            given(&["streamcheck", "run", "--halt", "./app"]),
+            halt("on")
+        );
+        assert_eq!(
+            given(&["streamcheck", "run", "--halt=off", "./app"]),
+            halt("off")
+        );
+    }
+
+    #[test]
+    fn help_fits_a_screen() {
+        let mut command = Arguments::command();
+        let lines = |text: &str| text.lines().count();
+        let help = command.render_help().to_string();
+        assert!(lines(&help) <= 24, "{help}");
+        for task in command.get_subcommands_mut() {
+            let help = task.render_help().to_string();
+            assert!(lines(&help) <= 40, "{help}");
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! One report of many processes.
+//!
+//! Each process writes its JSON report into a private directory as it runs; they
+//! are merged when all is over. So what a killed process had found is kept.
+
+use std::fs;
+use std::path::Path;
+
+use streamcheck_engine::Level;
+use streamcheck_report::json::Report;
+use streamcheck_report::{PathTemplate, Problem, Process, Settings};
+use tempfile::TempDir;
+
+use crate::failure::{Failure, reason};
+use crate::output;
+
+/// The private directory.
+pub(crate) struct Collection {
+    directory: TempDir,
+}
+
+/// What all processes reported.
+pub(crate) struct Merged {
+    /// The one report.
+    pub(crate) report: Report,
+    /// How many processes wrote one.
+    pub(crate) processes: usize,
+}
+
+impl Collection {
+    pub(crate) fn new() -> Result<Self, Failure> {
+        tempfile::Builder::new()
+            .prefix("streamcheck-")
+            .tempdir()
+            .map(|directory| Self { directory })
+            .map_err(|error| {
+                let place = std::env::temp_dir();
+                let place = place.display();
+                Failure::new(
+                    crate::USAGE,
+                    format!(
+                        "no directory can be made in {place} ({}); TMPDIR can name another",
+                        reason(&error)
+                    ),
+                )
+            })
+    }
+
+    /// The path of the report of each process, for the option `json`.
+    pub(crate) fn template(&self) -> String {
+        let directory = self.directory.path().to_string_lossy().replace('%', "%%");
+        format!("{directory}/%p.json")
+    }
+
+    /// Merges what is there.
+    pub(crate) fn merge(&self, process: &Process) -> Merged {
+        let (reports, problems) = read_all(self.directory.path());
+        for problem in problems {
+            output::say(problem.text());
+        }
+        Merged::of(process, reports)
+    }
+}
+
+fn read_all(directory: &Path) -> (Vec<Report>, Vec<Problem>) {
+    let mut paths: Vec<_> = fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| is_report(path))
+        .collect();
+    paths.sort();
+    let mut problems = Vec::new();
+    let reports = paths
+        .iter()
+        .filter_map(|path| {
+            Report::read(path)
+                .map_err(|problem| problems.push(problem))
+                .ok()
+        })
+        .collect();
+    (reports, problems)
+}
+
+/// `12.json`, and `12.json.34` of a process that found the first name taken; not
+/// what a killed process left half written.
+fn is_report(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    match name.split_once(".json") {
+        Some((pid, rest)) => {
+            let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+            number(pid) && (rest.is_empty() || rest.strip_prefix('.').is_some_and(number))
+        }
+        None => false,
+    }
+}
+
+impl Merged {
+    /// Merges reports into one about `process`, or about their own if it is one.
+    pub(crate) fn of(process: &Process, reports: Vec<Report>) -> Self {
+        let processes = reports.len();
+        let own = reports.first().map(|report| report.process.clone());
+        let mut report = Report::merge(process, reports);
+        if let (1, Some(own)) = (processes, own) {
+            report.process = own;
+        }
+        Self { report, processes }
+    }
+
+    /// Writes the report where the option `json` says.
+    pub(crate) fn write(
+        &self,
+        template: Option<&PathTemplate>,
+        process: &Process,
+    ) -> Result<(), Failure> {
+        let Some(template) = template else {
+            return Ok(());
+        };
+        if template.is_stdout() {
+            return output::out(&self.report.to_text());
+        }
+        write_whole(&template.expand(process), &self.report.to_text())
+    }
+
+    /// Whether a finding fails the gate.
+    pub(crate) fn gate_failed(&self, settings: &Settings) -> bool {
+        self.report
+            .findings
+            .iter()
+            .filter(|finding| finding.is_live())
+            .any(|finding| {
+                finding
+                    .level
+                    .parse::<Level>()
+                    .is_ok_and(|level| settings.fails(level))
+            })
+    }
+
+    /// Whether any process made a CUDA call.
+    pub(crate) fn saw_cuda(&self) -> bool {
+        self.report.summary.operations > 0
+    }
+
+    /// The exit code that the findings ask for.
+    pub(crate) fn code(&self, settings: &Settings) -> u8 {
+        if self.gate_failed(settings) {
+            settings.exit_code
+        } else if !self.saw_cuda() && settings.require_cuda.unwrap_or(true) {
+            crate::NO_CUDA
+        } else {
+            0
+        }
+    }
+}
+
+/// Writes a file as a whole or not at all.
+pub(crate) fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let written = tempfile::Builder::new()
+        .prefix(".streamcheck-")
+        .permissions(permissions())
+        .tempfile_in(folder)
+        .and_then(|file| {
+            fs::write(file.path(), text)?;
+            file.persist(path).map_err(|error| error.error)
+        });
+    match written {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::new(
+            crate::USAGE,
+            format!("{} cannot be written: {}", path.display(), reason(&error)),
+        )),
+    }
+}
+
+/// As for any new file: what the umask leaves of rw-rw-rw-.
+fn permissions() -> fs::Permissions {
+    use std::os::unix::fs::PermissionsExt;
+    fs::Permissions::from_mode(0o666)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_reports_are_read() {
+        for (name, is) in [
+            ("12.json", true),
+            ("12.json.345", true),
+            ("12.json.tmp", false),
+            (".12.json.tmp", false),
+            ("12.txt", false),
+        ] {
+            assert_eq!(is_report(Path::new(name)), is, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_replaced_and_an_impossible_one_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("r.json");
+        fs::write(&path, "old").unwrap();
+        write_whole(&path, "new").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        let failure = write_whole(&folder.path().join("no/r.json"), "x").unwrap_err();
+        assert!(format!("{failure:?}").contains("no/r.json cannot be written: No such file"));
+    }
+}

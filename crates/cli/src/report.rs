@@ -1,0 +1,118 @@
+//! `report`, and what `run` and `replay` share of it: the inputs of a gate and its summary.
+
+use std::path::Path;
+
+use streamcheck_report::json::Report;
+use streamcheck_report::text::thousands;
+use streamcheck_report::{PathTemplate, Process, Reporter, Settings, verdict};
+
+use crate::args::{self, Format};
+use crate::collect::{Collection, Merged, write_whole};
+use crate::failure::{Failure, reason};
+use crate::output;
+
+/// Merges the files, writes the one report and returns the exit code.
+pub(crate) fn report(report: &args::Report) -> Result<u8, Failure> {
+    let settings = report.options.settings()?;
+    let mut reports = Vec::new();
+    for file in &report.files {
+        reports.push(Report::read(file)?);
+    }
+    let merged = Merged::of(&Process::this(), reports);
+    let text = match report.format {
+        Format::Json => merged.report.to_text(),
+        Format::Text => {
+            let stdout = report.output == Path::new("-");
+            let terminal = stdout && std::io::IsTerminal::is_terminal(&std::io::stdout());
+            let color = settings.color.wanted(terminal);
+            let findings: String = merged
+                .report
+                .findings
+                .iter()
+                .map(|finding| streamcheck_report::terminal::render(finding, color))
+                .collect();
+            findings + &summary(&merged)
+        }
+    };
+    if report.output == Path::new("-") {
+        output::out(&text)?;
+    } else {
+        write_whole(&report.output, &text)?;
+    }
+    // A converter says nothing about good and bad unless it is asked.
+    Ok(if report.options.has("fail-on") {
+        merged.code(&settings)
+    } else {
+        0
+    })
+}
+
+/// What all processes together came to, in lines for a person.
+pub(crate) fn summary(merged: &Merged) -> String {
+    let mut lines = verdict(&merged.report);
+    if merged.processes > 1 {
+        lines[0].push_str(&format!(
+            "; {} processes",
+            thousands(merged.processes as u64)
+        ));
+    }
+    lines
+        .iter()
+        .map(|line| format!("streamcheck: {line}\n"))
+        .collect()
+}
+
+/// Makes sure that what the gate reads can be read.
+pub(crate) fn check_inputs(settings: &Settings) -> Result<(), Failure> {
+    let settings = Settings {
+        json: None,
+        trace: None,
+        ..settings.clone()
+    };
+    match Reporter::new(settings, Process::this()) {
+        Ok(_) => Ok(()),
+        Err(problems) => Err(Failure::of(crate::USAGE, &problems)),
+    }
+}
+
+/// Makes sure that a report can be written, before an hour is spent on it.
+pub(crate) fn check_writable(template: &PathTemplate, process: &Process) -> Result<(), Failure> {
+    if template.is_stdout() {
+        return Ok(());
+    }
+    let path = template.expand(process);
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let impossible = if path.is_dir() {
+        Some("it is a directory".to_owned())
+    } else {
+        tempfile::tempfile_in(folder)
+            .err()
+            .map(|error| reason(&error))
+    };
+    match impossible {
+        None => Ok(()),
+        Some(why) => Err(Failure::new(
+            crate::USAGE,
+            format!("--json: {} cannot be written: {why}", path.display()),
+        )),
+    }
+}
+
+/// The settings of one process's reporter, whose report is collected.
+pub(crate) fn only_json(
+    settings: &Settings,
+    collection: &Collection,
+    number: usize,
+) -> Result<Settings, Failure> {
+    let template = collection.template().replace("%p", &number.to_string());
+    let json = PathTemplate::parse(&template)
+        .map_err(|what| Failure::new(crate::USAGE, format!("{template} holds {what}")))?;
+    Ok(Settings {
+        json: Some(json),
+        trace: None,
+        ..settings.clone()
+    })
+}

@@ -1,0 +1,194 @@
+//! `run`: an application and its children under the preload library.
+
+use std::env;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use streamcheck_report::{OptionSpec, Process, Settings};
+
+use crate::args::{All, Run};
+use crate::collect::{Collection, Merged};
+use crate::failure::{Failure, reason};
+use crate::options::Options;
+use crate::signals::Signals;
+use crate::{output, preload, report};
+
+/// Tells a process that it is one of a run's, whose summary the command writes.
+const RUN_ID: &str = "STREAMCHECK_RUN_ID";
+
+/// The options that name reports: the command writes those, once for all processes.
+const REPORTS: [&str; 5] = ["json", "sarif", "junit", "html", "github"];
+
+/// Runs the application and returns the exit code.
+pub(crate) fn run(run: &Run) -> Result<u8, Failure> {
+    let settings = run.options.settings()?;
+    let library = preload::library()?;
+    report::check_inputs(&settings)?;
+    let collection = Collection::new()?;
+    let mut process = Process::this();
+    process.argv = run
+        .app
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    process.exe = process.argv[0].clone();
+    if let Some(template) = &settings.json {
+        report::check_writable(template, &process)?;
+    }
+
+    let signals = Signals::catch().map_err(|error| {
+        Failure::new(
+            crate::USAGE,
+            format!("signals cannot be caught: {}", reason(&error)),
+        )
+    })?;
+    let mut command = Command::new(&run.app[0]);
+    command.args(&run.app[1..]);
+    environment(&mut command, &run.options, &settings, &library, &collection);
+    let mut child = command.spawn().map_err(|error| {
+        Failure::new(
+            crate::NOT_STARTED,
+            format!(
+                "{} cannot be started: {}",
+                run.app[0].to_string_lossy(),
+                reason(&error)
+            ),
+        )
+    })?;
+    process.pid = child.id();
+    let forwarding = signals.forward_to(child.id());
+    let status = wait(&mut child, &collection, &process).map_err(|error| {
+        Failure::new(
+            crate::USAGE,
+            format!("the application was lost: {}", reason(&error)),
+        )
+    })?;
+    drop(forwarding);
+
+    let merged = collection.merge(&process);
+    if merged.saw_cuda() {
+        output::err(&report::summary(&merged));
+    } else {
+        output::say(
+            "no CUDA call was seen in any process; a statically linked or set-user-ID program \
+             ignores LD_PRELOAD",
+        );
+    }
+    merged.write(settings.json.as_ref(), &process)?;
+    Ok(code(status, &merged, &settings))
+}
+
+/// Sets what the application's processes need to know.
+fn environment(
+    command: &mut Command,
+    options: &Options<All>,
+    settings: &Settings,
+    library: &Path,
+    collection: &Collection,
+) {
+    for (name, value) in options.given() {
+        if let Some(option) = OptionSpec::named(name) {
+            command.env(option.variable(), value);
+        }
+    }
+    let variable = |name: &str| OptionSpec::named(name).map(OptionSpec::variable);
+    for name in REPORTS.iter().filter_map(|name| variable(name)) {
+        command.env_remove(name);
+    }
+    // Levels add up: what the environment says first, then the command line.
+    let levels: Vec<String> = env::var("STREAMCHECK_LEVEL")
+        .into_iter()
+        .chain(
+            options
+                .given()
+                .iter()
+                .filter(|(name, _)| name == "level")
+                .map(|(_, value)| value.clone()),
+        )
+        .collect();
+    if !levels.is_empty() {
+        command.env("STREAMCHECK_LEVEL", levels.join(","));
+    }
+    // A process may work in another directory.
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    if let Some(trace) = &settings.trace {
+        command.env("STREAMCHECK_TRACE", absolute(Path::new(trace.text())));
+    }
+    if let Some(path) = &settings.suppressions {
+        command.env("STREAMCHECK_SUPPRESSIONS", absolute(path));
+    }
+    if let Some(path) = &settings.baseline {
+        command.env("STREAMCHECK_BASELINE", absolute(path));
+    }
+    if let Some(file) = config() {
+        command.env("STREAMCHECK_CONFIG", file);
+    }
+    command
+        .env("STREAMCHECK_JSON", collection.template())
+        // Not every process of a run need use CUDA; the command judges the whole.
+        .env("STREAMCHECK_REQUIRE_CUDA", "off")
+        .env(RUN_ID, std::process::id().to_string())
+        .env_remove(preload::VARIABLE)
+        .env(
+            "LD_PRELOAD",
+            preload::ld_preload(library, env::var_os("LD_PRELOAD")),
+        );
+}
+
+/// The settings file in force, if there is one.
+fn config() -> Option<PathBuf> {
+    let here = env::current_dir().ok()?;
+    match env::var_os("STREAMCHECK_CONFIG").filter(|path: &OsString| !path.is_empty()) {
+        Some(path) => Some(here.join(path)),
+        None => here
+            .ancestors()
+            .map(|folder| folder.join("streamcheck.toml"))
+            .find(|path| path.is_file()),
+    }
+}
+
+/// Waits for the application, and says now and then that it still runs.
+fn wait(child: &mut Child, collection: &Collection, process: &Process) -> io::Result<ExitStatus> {
+    if !io::stderr().is_terminal() {
+        return child.wait();
+    }
+    let (done, ended) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for minutes in 1_u64.. {
+                let pause = ended.recv_timeout(Duration::from_secs(60));
+                if pause != Err(mpsc::RecvTimeoutError::Timeout) {
+                    return;
+                }
+                if matches!(minutes, 1 | 2 | 5) || minutes.is_multiple_of(10) {
+                    // A whole line: the application may write to the same terminal.
+                    let findings = collection.merge(process).report.findings.len();
+                    output::say(&format!("{minutes} min, {findings} findings so far"));
+                }
+            }
+        });
+        let status = child.wait();
+        drop(done);
+        status
+    })
+}
+
+/// The exit code: the application's own unless it is 0.
+fn code(status: ExitStatus, merged: &Merged, settings: &Settings) -> u8 {
+    if let Some(signal) = status.signal() {
+        let name = signal_hook::low_level::signal_name(signal)
+            .map_or_else(|| format!("signal {signal}"), str::to_owned);
+        output::say(&format!("the application was killed by {name}"));
+        return u8::try_from(128 + signal).unwrap_or(u8::MAX);
+    }
+    match status.code().map(u8::try_from) {
+        Some(Ok(0)) | None => merged.code(settings),
+        Some(code) => code.unwrap_or(u8::MAX),
+    }
+}

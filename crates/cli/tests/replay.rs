@@ -1,0 +1,212 @@
+//! Replays of recorded traces: whole, killed, cut off, several at once.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use streamcheck_model::text::Program;
+use streamcheck_model::trace::{Frame, Header, ProcessFacts, Writer};
+use streamcheck_model::{NameId, StackId};
+use tempfile::TempDir;
+
+const RACE: &str = "stream S1 nonblocking
+stream S2 nonblocking
+p = malloc_async 1024 S1
+launch fill S1 p
+launch saxpy S2 read:p
+sync device
+free_async p S1
+";
+
+const CLEAN: &str = "p = malloc 64\nfill L p 64\nfree p\n";
+
+/// A recorded trace of a program, as the interposer writes one.
+fn trace(text: &str, ended: bool) -> Vec<u8> {
+    let program = Program::parse(text).expect("a program");
+    let header = Header::new(ProcessFacts {
+        pid: 77,
+        exe: "/opt/train".to_owned(),
+        argv: vec!["train".to_owned()],
+        host: "node1".to_owned(),
+        rank: Some(2),
+    });
+    let mut out = Vec::new();
+    let mut writer = Writer::new(&header, &mut out);
+    for operation in program.operations() {
+        assert_ne!(operation.call.api, NameId(0));
+        writer.operation(operation, &program.names, |_| &[0x1000], &mut out);
+    }
+    // What a recorder appends after a finding: line 5 stands in train.cu:105.
+    for step in &program.steps {
+        let frame = Frame {
+            function: Some("step".to_owned()),
+            file: Some("/opt/src/train.cu".to_owned()),
+            line: Some(100 + step.line),
+            ..Frame::default()
+        };
+        writer.frames(StackId(step.line), &[frame], &mut out);
+    }
+    if ended {
+        writer.end(&mut out);
+    }
+    out
+}
+
+fn replay(folder: &TempDir, traces: &[(&str, Vec<u8>)]) -> (Output, Value) {
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for (name, bytes) in traces {
+        let path = folder.path().join(name);
+        fs::write(&path, bytes).expect("a temporary file");
+        paths.push(path);
+    }
+    let json = folder.path().join("out.json");
+    let output = Command::new(env!("CARGO_BIN_EXE_streamcheck"))
+        .arg("replay")
+        .arg("--json")
+        .arg(&json)
+        .args(paths)
+        .current_dir(folder.path())
+        .output()
+        .expect("the command starts");
+    (output, report(&json))
+}
+
+fn report(path: &Path) -> Value {
+    fs::read(path).map_or(Value::Null, |text| {
+        serde_json::from_slice(&text).expect("JSON")
+    })
+}
+
+fn rules(report: &Value) -> Vec<&str> {
+    let findings = report["findings"].as_array().map_or(&[][..], Vec::as_slice);
+    findings
+        .iter()
+        .filter_map(|finding| finding["rule"].as_str())
+        .collect()
+}
+
+#[test]
+fn a_trace_gives_the_findings_of_the_run() {
+    let folder = TempDir::new().unwrap();
+    let (output, report) = replay(&folder, &[("a.trace", trace(RACE, true))]);
+    assert_eq!(output.status.code(), Some(66), "{output:?}");
+    assert!(output.stdout.is_empty());
+    assert_eq!(rules(&report), ["SC101"]);
+    assert_eq!(report["process"]["pid"], 77);
+    assert_eq!(report["process"]["rank"], 2);
+    let events = report["findings"][0]["events"].as_array().unwrap();
+    let used = events.iter().find(|event| event["role"] == "use").unwrap();
+    assert_eq!(used["kernel"], "saxpy");
+    assert_eq!(used["stack"][0]["file"], "/opt/src/train.cu");
+    assert_eq!(used["stack"][0]["line"], 105);
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("train.cu"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn a_killed_recorder_leaves_a_trace_that_is_checked() {
+    let folder = TempDir::new().unwrap();
+    let mut bytes = trace(RACE, false);
+    bytes.resize(bytes.len() + (1 << 20), 0);
+    let (output, report) = replay(&folder, &[("a.trace", bytes)]);
+    assert_eq!(output.status.code(), Some(66), "{output:?}");
+    assert_eq!(rules(&report), ["SC101"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("a.trace: recording was not ended in order"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_cut_trace_is_checked_up_to_there_and_refused() {
+    let folder = TempDir::new().unwrap();
+    let whole = trace(RACE, true);
+    let (output, report) = replay(&folder, &[("a.trace", whole[..whole.len() - 5].to_vec())]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert_eq!(rules(&report), ["SC101"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let complaints: Vec<_> = said
+        .lines()
+        .filter(|line| line.contains("cut off at byte"))
+        .collect();
+    assert_eq!(complaints.len(), 1, "{said}");
+    assert!(complaints[0].contains("a.trace"), "{said}");
+}
+
+#[test]
+fn what_is_no_trace_is_one_line() {
+    let folder = TempDir::new().unwrap();
+    let (output, _) = replay(&folder, &[("a.out", b"\x7fELF\x02".to_vec())]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("a.out: not a streamcheck trace"), "{said}");
+}
+
+#[test]
+fn several_traces_make_one_report() {
+    let folder = TempDir::new().unwrap();
+    let traces = [
+        ("clean.trace", trace(CLEAN, true)),
+        ("race.trace", trace(RACE, true)),
+        ("again.trace", trace(RACE, true)),
+    ];
+    let (output, report) = replay(&folder, &traces);
+    assert_eq!(output.status.code(), Some(66), "{output:?}");
+    assert_eq!(
+        rules(&report),
+        ["SC101"],
+        "the same fault in two processes is one finding"
+    );
+    assert_eq!(report["findings"][0]["count"], 2);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("; 3 processes"), "{said}");
+}
+
+#[test]
+fn reports_are_merged_and_shown() {
+    let folder = TempDir::new().unwrap();
+    let (_, one) = replay(&folder, &[("race.trace", trace(RACE, true))]);
+    let streamcheck = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_streamcheck"))
+            .arg("report")
+            .args(arguments)
+            .current_dir(folder.path())
+            .output()
+            .expect("the command starts")
+    };
+    let output = streamcheck(&["out.json", "--format", "json"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(
+        serde_json::from_slice::<Value>(&output.stdout).unwrap(),
+        one
+    );
+
+    let output = streamcheck(&["out.json", "out.json", "--format=json", "-o", "two.json"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let two = report(&folder.path().join("two.json"));
+    assert_eq!(two["findings"][0]["count"], 2);
+    assert_eq!(two["summary"]["operations"], 14);
+
+    let output = streamcheck(&["out.json", "--fail-on", "error"]);
+    assert_eq!(output.status.code(), Some(66), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        said.contains("SC101") && said.contains("1 error in 7 operations"),
+        "{said}"
+    );
+
+    fs::write(folder.path().join("cut.json"), "{\"schema\": \"stream").unwrap();
+    let output = streamcheck(&["out.json", "cut.json"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(
+        said.starts_with("streamcheck: cut.json is cut short"),
+        "{said}"
+    );
+}

@@ -1,0 +1,271 @@
+//! Real runs: the staged command, the preload library, the simulated CUDA.
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use fixtures::{Build, fixtures, stage};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The staged command, and the folder of the fixture programs.
+fn staged() -> (PathBuf, PathBuf) {
+    let stage = stage().expect("everything builds");
+    let wanted: Vec<_> = fixtures()
+        .expect("the fixtures are well formed")
+        .into_iter()
+        .filter(|fixture| fixture.name.starts_with("a03_") || fixture.name.starts_with("a04_"))
+        .collect();
+    let programs = fixtures::compile(&stage.root, Build::Cc, &wanted)
+        .expect("the fixtures build")
+        .expect("a plain C compiler will do");
+    (stage.command, programs)
+}
+
+/// `streamcheck run OPTIONS -- APP…` in a folder of its own.
+fn streamcheck(folder: &TempDir, options: &[&str], app: &[&str]) -> Command {
+    let (exe, programs) = staged();
+    let sim = programs
+        .join("../../sim")
+        .canonicalize()
+        .expect("the stage has it");
+    let mut command = Command::new(exe);
+    command
+        .arg("run")
+        .args(options)
+        .arg("--")
+        .args(app)
+        .current_dir(folder.path())
+        .env("LD_LIBRARY_PATH", sim)
+        .env("FIXTURES", programs)
+        .stdin(Stdio::null());
+    command
+}
+
+fn run(options: &[&str], app: &[&str]) -> (Output, Value) {
+    let folder = TempDir::new().unwrap();
+    let mut all = vec!["--json", "out.json"];
+    all.extend(options);
+    let output = streamcheck(&folder, &all, app)
+        .output()
+        .expect("the command starts");
+    (output, report(&folder.path().join("out.json")))
+}
+
+/// The same for a shell script that finds the programs in `$FIXTURES`.
+fn script(options: &[&str], text: &str) -> (Output, Value) {
+    run(options, &["sh", "-c", text])
+}
+
+fn report(path: &Path) -> Value {
+    fs::read(path).map_or(Value::Null, |text| {
+        serde_json::from_slice(&text).expect("JSON")
+    })
+}
+
+fn rules(report: &Value) -> Vec<&str> {
+    let findings = report["findings"].as_array().map_or(&[][..], Vec::as_slice);
+    findings
+        .iter()
+        .filter_map(|finding| finding["rule"].as_str())
+        .collect()
+}
+
+#[test]
+fn a_faulty_program_fails_the_gate() {
+    let (output, report) = script(&[], "exec $FIXTURES/a03_use_before_alloc");
+    assert_eq!(output.status.code(), Some(66), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    assert_eq!(rules(&report), ["SC101", "SC101"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("SC101") && said.contains("a03_use_before_alloc.cu"),
+        "{said}"
+    );
+    assert_eq!(
+        said.matches("2 errors").count(),
+        1,
+        "one summary for the run: {said}"
+    );
+}
+
+#[test]
+fn its_fixed_twin_passes() {
+    let (output, report) = script(&[], "exec $FIXTURES/a03_use_before_alloc_fixed");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(rules(&report).is_empty());
+    assert!(
+        report["summary"]["operations"].as_u64() > Some(5),
+        "{report}"
+    );
+}
+
+#[test]
+fn all_processes_make_one_report() {
+    let text = "$FIXTURES/a03_use_before_alloc; $FIXTURES/a04_reused_block; exit 0";
+    let (output, report) = script(&[], text);
+    assert_eq!(output.status.code(), Some(66), "{output:?}");
+    let mut found = rules(&report);
+    found.sort_unstable();
+    assert_eq!(found, ["SC101", "SC101", "SC105"]);
+}
+
+#[test]
+fn the_applications_own_exit_code_is_kept() {
+    let (output, report) = script(&[], "$FIXTURES/a04_reused_block; exit 3");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert_eq!(rules(&report), ["SC105"]);
+}
+
+#[test]
+fn options_reach_the_processes() {
+    let (output, report) = script(
+        &["--level", "SC101=off"],
+        "exec $FIXTURES/a03_use_before_alloc",
+    );
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(rules(&report).is_empty());
+    let (output, _) = script(&["--exit-code", "9"], "exec $FIXTURES/a03_use_before_alloc");
+    assert_eq!(output.status.code(), Some(9), "{output:?}");
+    let (output, report) = script(&["--fail-on=never"], "exec $FIXTURES/a03_use_before_alloc");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(rules(&report), ["SC101", "SC101"]);
+}
+
+#[test]
+fn a_recorded_trace_replays_to_the_same_findings() {
+    let folder = TempDir::new().unwrap();
+    let app = ["sh", "-c", "exec $FIXTURES/a04_reused_block"];
+    let options = ["--trace", "run-%p.trace", "--json", "run.json"];
+    let output = streamcheck(&folder, &options, &app).output().unwrap();
+    assert_eq!(output.status.code(), Some(66), "{output:?}");
+    let trace = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "trace")
+        })
+        .expect("a trace");
+    let again = Command::new(env!("CARGO_BIN_EXE_streamcheck"))
+        .args(["replay", "--json", "replay.json"])
+        .arg(trace)
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert_eq!(again.status.code(), Some(66), "{again:?}");
+    let before = report(&folder.path().join("run.json"));
+    let after = report(&folder.path().join("replay.json"));
+    assert_eq!(before["findings"], after["findings"]);
+    assert_eq!(before["summary"], after["summary"]);
+    assert_eq!(before["process"], after["process"]);
+}
+
+#[test]
+fn a_killed_application_keeps_its_findings() {
+    let text = "$FIXTURES/a03_use_before_alloc; kill -9 $$";
+    let (output, report) = script(&[], text);
+    assert_eq!(output.status.code(), Some(128 + 9), "{output:?}");
+    assert_eq!(rules(&report), ["SC101", "SC101"]);
+}
+
+#[test]
+fn a_run_without_cuda_fails_unless_it_is_allowed() {
+    let (output, report) = run(&[], &["true"]);
+    assert_eq!(output.status.code(), Some(67), "{output:?}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("no CUDA call"),
+        "{output:?}"
+    );
+    assert_eq!(report["summary"]["operations"], 0);
+    let (output, _) = run(&["--require-cuda=off"], &["true"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let (output, _) = run(&[], &["false"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+#[test]
+fn an_application_that_cannot_start_is_named() {
+    let (output, _) = run(&[], &["./no-such-program"]);
+    assert_eq!(output.status.code(), Some(127), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        said,
+        "streamcheck: ./no-such-program cannot be started: No such file or directory\n"
+    );
+}
+
+#[test]
+fn output_and_input_are_the_applications() {
+    let (output, _) = run(&["--require-cuda=off"], &["echo", "--json", "hello"]);
+    assert_eq!(output.stdout, b"--json hello\n");
+}
+
+#[test]
+fn an_impossible_report_stops_the_run_before_it_starts() {
+    let folder = TempDir::new().unwrap();
+    let app = ["touch", "started"];
+    let output = streamcheck(&folder, &["--json", "no/out.json"], &app)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert!(said.contains("no/out.json"), "{said}");
+    assert!(!folder.path().join("started").exists());
+}
+
+#[test]
+fn signals_reach_the_application() {
+    let folder = TempDir::new().unwrap();
+    let app = [
+        "sh",
+        "-c",
+        "trap 'exit 5' TERM; touch ready; while :; do sleep 0.05; done",
+    ];
+    let mut child = streamcheck(&folder, &["--require-cuda=off"], &app)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let began = Instant::now();
+    while !folder.path().join("ready").exists() {
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "the application did not start"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let status = child.wait().unwrap();
+    let mut said = String::new();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    assert_eq!(status.code(), Some(5), "{said}");
+}
+
+#[test]
+fn the_demo_shows_both_faults() {
+    let (exe, _) = staged();
+    let output = Command::new(exe)
+        .arg("demo")
+        .env("STREAMCHECK_FAIL_ON", "never")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    for part in [
+        "SC101",
+        "SC105",
+        "a03_use_before_alloc.cu",
+        "a04_reused_block.cu",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
