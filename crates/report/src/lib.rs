@@ -20,7 +20,7 @@ pub mod text;
 
 pub use problem::Problem;
 pub use process::Process;
-pub use reporter::{Added, Reporter};
+pub use reporter::{Added, Reporter, verdict};
 pub use settings::{
     ColorChoice, FailOn, OPTIONS, OptionSpec, PathTemplate, RESERVED_VARIABLES, Settings, Stacks,
 };

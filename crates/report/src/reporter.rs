@@ -214,8 +214,9 @@ impl Reporter {
     }
 }
 
-/// What was found, in what, and what could not be seen.
-fn verdict(report: &Report) -> Vec<String> {
+/// What was found, in what, and what could not be seen, in lines.
+#[must_use]
+pub fn verdict(report: &Report) -> Vec<String> {
     let seen = &report.summary;
     let found = match (seen.errors, seen.warnings) {
         (0, 0) => "no findings".to_owned(),
