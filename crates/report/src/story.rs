@@ -29,32 +29,52 @@ const LIBRARIES: &[&str] = &[
     "libnvToolsExt.",
 ];
 
-/// Namespaces of wrappers: what CUDA and the languages' libraries put between.
+/// Namespaces of wrappers: what CUDA and the languages' libraries put between. Short names
+/// that an application may have as well (`core`, `cuda`) are given with what follows.
 const NAMESPACES: &[&str] = &[
     "cudarc::",
     "cudart::",
     "thrust::",
     "cub::",
-    "cuda::",
+    "cuda::std::",
+    "cuda::__",
     "std::",
     "__gnu_cxx::",
-    "core::",
-    "alloc::",
+    "core::iter::",
+    "core::mem::",
+    "core::ops::",
+    "core::option::",
+    "core::ptr::",
+    "core::result::",
+    "alloc::boxed::",
+    "alloc::rc::",
+    "alloc::sync::",
+    "alloc::vec::",
 ];
 
 /// Headers and generated files, by file name.
 const FILES: &[&str] = &[
     "cuda_runtime.h",
     "cuda_runtime_api.h",
-    "cuda.h",
     "host_runtime.h",
     "device_launch_parameters.h",
 ];
 
 /// What follows `cuda` or `cu` in the names of the calls themselves.
 const CALLS: &[&str] = &[
-    "Malloc", "Free", "Mem", "Launch", "Stream", "Event", "Graph", "Host", "Device", "Ctx", "Func",
-    "Pointer", "Module", "Library", "Kernel",
+    "Malloc",
+    "Free",
+    "Mem",
+    "Launch",
+    "Stream",
+    "Event",
+    "Graph",
+    "HostAlloc",
+    "HostRegister",
+    "HostUnregister",
+    "DeviceSynchronize",
+    "DeviceReset",
+    "CtxSynchronize",
 ];
 
 /// What runs before `main` and under every thread.
@@ -68,6 +88,9 @@ const STARTERS: &[&str] = &[
     "clone3",
     "__clone3",
 ];
+
+/// How demanglers call a namespace without a name.
+const ANONYMOUS: &str = "(anonymous namespace)";
 
 /// The application's frames of a stack, innermost first. `kernel` is the demangled name of the
 /// kernel that the call launched, if any: its host stub has the same name.
@@ -104,7 +127,9 @@ fn is_wrapper(frame: &Frame, kernel: Option<&str>) -> bool {
         return false;
     };
     let name = bare_name(function);
-    name.starts_with("__device_stub__")
+    let last = last_name(name);
+    last.starts_with("__device_stub__")
+        || last.starts_with("__wrapper__device_stub_")
         || name.starts_with("__cudart")
         || name.starts_with("__cuda")
         || name.starts_with("libcudart_static_")
@@ -121,14 +146,20 @@ fn is_call(name: &str) -> bool {
         && !name.contains("::")
 }
 
-/// Whether a function is the host stub of a kernel: the same name and parameters, or the same
-/// name where the function's parameters are not known.
+/// What comes after the namespaces and classes.
+fn last_name(name: &str) -> &str {
+    name.rsplit("::").next().unwrap_or(name)
+}
+
+/// Whether a function is the host stub of a kernel: the same name and parameters, or, where
+/// debug information gives the mere name, that.
 fn is_stub_of(function: &str, kernel: &str) -> bool {
     let squeezed = |text: &str| text.replace(' ', "");
-    if function.contains('(') && kernel.contains('(') {
+    let complete = |text: &str| text.replace(ANONYMOUS, "").contains('(');
+    if complete(function) && complete(kernel) {
         squeezed(function) == squeezed(kernel)
     } else {
-        bare_name(function) == bare_name(kernel)
+        last_name(bare_name(function)) == last_name(bare_name(kernel))
     }
 }
 
@@ -147,7 +178,6 @@ fn is_starter(frame: &Frame) -> bool {
 pub fn bare_name(function: &str) -> &str {
     // `<T as Trait>::method`, as Rust says it: the type names it.
     let function = function.strip_prefix('<').unwrap_or(function);
-    const ANONYMOUS: &str = "(anonymous namespace)";
     // Parameters and template arguments begin at the first bracket that is no part
     // of such a namespace.
     let mut end = 0;
@@ -168,7 +198,7 @@ pub fn bare_name(function: &str) -> &str {
     let own = |place: usize| {
         head[..place].ends_with("(anonymous") && head[place..].starts_with(" namespace)")
     };
-    match spaces.filter(|place| !own(*place)).last() {
+    match spaces.filter(|place| !own(*place)).next_back() {
         Some(space) => &head[space + 1..],
         None => head,
     }
@@ -237,6 +267,25 @@ mod tests {
     }
 
     #[test]
+    fn a_template_has_a_stub_more() {
+        let kernel = "void (anonymous namespace)::k<float>(float*, int)";
+        for stub in [kernel, "k<float>", "(anonymous namespace)::k<float>"] {
+            let stack = [
+                frame("/a", "__cudaLaunchKernel_helper", None),
+                frame("/a", "__device_stub__ZN40_GLOBAL__N__1_1kIfEEvPT_i", None),
+                frame(
+                    "/a",
+                    "(anonymous namespace)::__wrapper__device_stub_k<float>",
+                    None,
+                ),
+                frame("/a", stub, Some("/src/a.cu")),
+                frame("/a", "go(float*)", Some("/src/a.cu")),
+            ];
+            assert_eq!(names(&stack, Some(kernel)), ["go(float*)"], "{stub}");
+        }
+    }
+
+    #[test]
     fn the_languages_own_wrappers_are_skipped() {
         let stack = [
             frame("/a", "cudarc::driver::result::malloc_async", None),
@@ -275,6 +324,9 @@ mod tests {
             "cudaCheck(int)",
             "CUDACachingAllocator::free",
             "cuboid()",
+            "core::run()",
+            "cuda::Buffer::free()",
+            "cudaDeviceInfo()",
             "a::cudaFree()",
         ] {
             assert!(

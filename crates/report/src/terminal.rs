@@ -67,14 +67,14 @@ impl Look {
     }
 }
 
-/// A finding of a report, as text that ends with a newline.
+/// A finding of a report, as text that ends with an empty line.
 #[must_use]
 pub fn render(finding: &Finding, color: bool) -> String {
     render_with(finding, "", Look::of_this_process(color, false))
 }
 
 /// A finding, with the ordering that does exist (empty if there is none), as text that ends with
-/// a newline.
+/// an empty line.
 #[must_use]
 pub fn render_with(finding: &Finding, ordering: &str, look: Look) -> String {
     let story = Story::new(finding, look);
@@ -108,6 +108,7 @@ pub fn render_with(finding: &Finding, ordering: &str, look: Look) -> String {
     for note in marks(finding) {
         paragraph(&mut out, "note", &note, help_style, look);
     }
+    out.push('\n');
     out
 }
 

@@ -3,6 +3,13 @@
 /// The longest mangled name that is taken apart.
 const LONGEST: usize = 1 << 14;
 
+/// Whether a name is a C++ or Rust symbol's, types and all.
+pub(super) fn is_mangled(name: &str) -> bool {
+    ["_Z", "__Z", "_R"]
+        .iter()
+        .any(|start| name.starts_with(start))
+}
+
 /// A C++ or Rust name demangled; any other as it is.
 pub(super) fn demangle(name: &str) -> String {
     if name.len() > LONGEST {

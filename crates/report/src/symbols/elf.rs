@@ -8,7 +8,7 @@ use object::read::{ReadCache, ReadRef};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
 
 use super::debug_files;
-use super::demangle::demangle;
+use super::demangle::{demangle, is_mangled};
 use super::{Frame, Module};
 
 /// Debug information beyond this size (once decompressed, which takes memory)
@@ -114,14 +114,18 @@ impl Image {
                 Err(_) => Dwarf::None,
             };
         }
-        let mut frames = match &self.dwarf {
+        let (mut frames, mangled) = match &self.dwarf {
             Dwarf::Open(loader) => from_dwarf(loader, address),
-            _ => Vec::new(),
+            _ => (Vec::new(), false),
         };
-        // The outermost is the function that is there in the flesh; line tables
-        // alone don't name it.
+        // The outermost is the function that is there in the flesh. Line tables alone
+        // don't name it, and of a static function DWARF tells the mere name, without
+        // namespace and parameters.
         let unnamed = frames.last().is_none_or(|frame| frame.function.is_none());
-        if unnamed && let Some(name) = self.symbols.at(address) {
+        if !mangled
+            && let Some(name) = self.symbols.at(address)
+            && (unnamed || name.starts_with("_Z"))
+        {
             let function = Some(demangle(name));
             match frames.last_mut() {
                 Some(last) => last.function = function,
@@ -135,17 +139,22 @@ impl Image {
     }
 }
 
-/// What DWARF says of an address.
-fn from_dwarf(loader: &Loader, address: u64) -> Vec<Frame> {
+/// What DWARF says of an address, and whether it gives the outermost function's
+/// mangled name.
+fn from_dwarf(loader: &Loader, address: u64) -> (Vec<Frame>, bool) {
     let mut out = Vec::new();
+    let mut mangled = false;
     let Ok(mut frames) = loader.find_frames(address) else {
-        return out;
+        return (out, mangled);
     };
     // An error further out doesn't spoil what is known already.
     while let Ok(Some(frame)) = frames.next() {
-        let function = frame
+        let name = frame
             .function
-            .and_then(|function| function.raw_name().ok().map(|name| demangle(&name)));
+            .as_ref()
+            .and_then(|function| function.raw_name().ok());
+        mangled = name.as_deref().is_some_and(is_mangled);
+        let function = name.map(|name| demangle(&name));
         let location = frame.location;
         let line = location.as_ref().and_then(|location| location.line);
         let file = location.and_then(|location| location.file);
@@ -161,7 +170,7 @@ fn from_dwarf(loader: &Loader, address: u64) -> Vec<Frame> {
             offset: None,
         });
     }
-    out
+    (out, mangled)
 }
 
 /// The functions of a file.
@@ -181,7 +190,16 @@ struct Function {
 
 impl Symbols {
     fn add<'data, R: ReadRef<'data>>(&mut self, object: &object::File<'data, R>) {
-        for symbol in object.symbols().chain(object.dynamic_symbols()) {
+        // Where there is a full table, it holds the dynamic one's functions too.
+        if object.symbols().next().is_some() {
+            self.take(object.symbols());
+        } else {
+            self.take(object.dynamic_symbols());
+        }
+    }
+
+    fn take<'data>(&mut self, symbols: impl Iterator<Item: ObjectSymbol<'data>>) {
+        for symbol in symbols {
             if self.functions.len() >= MOST_SYMBOLS {
                 return;
             }
@@ -225,7 +243,7 @@ impl Symbols {
 
 /// The build id of the ELF file at `path`.
 pub(super) fn build_id(path: &Path) -> Option<String> {
-    with_object(path, |object| debug_files::build_id(object))
+    with_object(path, debug_files::build_id)
 }
 
 /// Hands an ELF file to `look`, reading only those parts of it that are looked at.
