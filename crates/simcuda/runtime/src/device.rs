@@ -43,7 +43,7 @@ pub(crate) fn current(driver: &Driver) -> Status<i32> {
     let (mut context, mut device) = (0, DEVICE.get());
     driver.cuCtxGetCurrent(false, Out(&mut context))?;
     if context != 0 {
-        driver.cuCtxGetDevice(false, Out(&mut device), context)?;
+        driver.cuCtxGetDevice(false, Out(&mut device))?;
     }
     Ok(device)
 }
@@ -161,7 +161,7 @@ export! {
         let mut active = 0;
         driver.cuDevicePrimaryCtxGetState(false, current(driver)?, flags, Out(&mut active))
     }
-    cudaDeviceSynchronize() { ready()?.cuCtxSynchronize(false, 0) }
+    cudaDeviceSynchronize() { ready()?.cuCtxSynchronize(false) }
     cudaDeviceReset() {
         let driver = driver()?;
         let device = current(driver)?;

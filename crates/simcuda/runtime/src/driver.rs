@@ -5,17 +5,21 @@ use crate::error::{INSUFFICIENT_DRIVER, NOT_SUPPORTED};
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
 
-/// The interface version that every function is asked for.
+/// The runtime's own version.
 pub(crate) const VERSION: i32 = 13_000;
+
+/// The version that brought the per-thread default stream: older names have their flavour since then.
+const PER_THREAD_SINCE: i32 = 7_000;
 
 /// `CU_GET_PROC_ADDRESS_DEFAULT` and `…_PER_THREAD_DEFAULT_STREAM`: one pointer of each flavour is kept.
 const FLAVOURS: [u64; 2] = [0, 2];
 
 type GetProcAddress = extern "C" fn(*const c_char, *mut *mut c_void, i32, u64, *mut u32) -> u32;
 
-/// Declares the driver functions used here, as methods whose first argument picks the flavour.
+/// Declares the driver functions used here, each with the version that it is asked for (that of its signature, as
+/// NVIDIA's runtime asks), as methods whose first argument picks the flavour.
 macro_rules! driver {
-    ($( $name:ident($($arg:ident: $type:ty),*); )*) => {
+    ($( $name:ident $since:literal ($($arg:ident: $type:ty),*); )*) => {
         /// The driver's functions, in both flavours.
         #[allow(non_snake_case, reason = "NVIDIA's names")]
         pub(crate) struct Driver {
@@ -30,8 +34,9 @@ macro_rules! driver {
                     get_proc_address,
                     $( $name: FLAVOURS.map(|flags| {
                         let symbol = concat!(stringify!($name), "\0");
+                        let since = if flags == 0 { $since } else { PER_THREAD_SINCE.max($since) };
                         let mut found = std::ptr::null_mut();
-                        let code = get_proc_address(symbol.as_ptr().cast(), &mut found, VERSION, flags,
+                        let code = get_proc_address(symbol.as_ptr().cast(), &mut found, since, flags,
                                                     std::ptr::null_mut());
                         // SAFETY: the driver's function of this name, version and flavour has this signature.
                         (code == 0 && !found.is_null()).then(|| unsafe {
@@ -59,126 +64,126 @@ type Function = Option<extern "C" fn(*mut c_void)>;
 type Callback = Option<extern "C" fn(u64, u32, *mut c_void)>;
 
 driver! {
-    cuInit(flags: u32);
-    cuDriverGetVersion(version: Out<i32>);
-    cuDeviceGetCount(count: Out<i32>);
-    cuDeviceGetName(name: Out<c_char>, length: i32, device: i32);
-    cuDeviceGetUuid(uuid: Out<[u8; 16]>, device: i32);
-    cuDeviceTotalMem(bytes: Out<usize>, device: i32);
-    cuDeviceGetAttribute(value: Out<i32>, which: u32, device: i32);
-    cuDeviceGetPCIBusId(text: Out<c_char>, length: i32, device: i32);
-    cuDeviceCanAccessPeer(can: Out<i32>, device: i32, peer: i32);
-    cuDeviceGetP2PAttribute(value: Out<i32>, which: u32, device: i32, peer: i32);
-    cuDevicePrimaryCtxRetain(context: Out<Handle>, device: i32);
-    cuDevicePrimaryCtxReset(device: i32);
-    cuDevicePrimaryCtxSetFlags(device: i32, flags: u32);
-    cuDevicePrimaryCtxGetState(device: i32, flags: Out<u32>, active: Out<i32>);
-    cuCtxGetCurrent(context: Out<Handle>);
-    cuCtxSetCurrent(context: Handle);
-    cuCtxGetDevice(device: Out<i32>, context: Handle);
-    cuCtxSynchronize(context: Handle);
-    cuCtxGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>);
-    cuCtxGetLimit(value: Out<usize>, which: u32);
-    cuCtxSetLimit(which: u32, value: usize);
-    cuCtxEnablePeerAccess(peer: Handle, flags: u32);
-    cuCtxDisablePeerAccess(peer: Handle);
+    cuInit 2000 (flags: u32);
+    cuDriverGetVersion 2020 (version: Out<i32>);
+    cuDeviceGetCount 2000 (count: Out<i32>);
+    cuDeviceGetName 2000 (name: Out<c_char>, length: i32, device: i32);
+    cuDeviceGetUuid 11040 (uuid: Out<[u8; 16]>, device: i32);
+    cuDeviceTotalMem 3020 (bytes: Out<usize>, device: i32);
+    cuDeviceGetAttribute 2000 (value: Out<i32>, which: u32, device: i32);
+    cuDeviceGetPCIBusId 4010 (text: Out<c_char>, length: i32, device: i32);
+    cuDeviceCanAccessPeer 4000 (can: Out<i32>, device: i32, peer: i32);
+    cuDeviceGetP2PAttribute 8000 (value: Out<i32>, which: u32, device: i32, peer: i32);
+    cuDevicePrimaryCtxRetain 7000 (context: Out<Handle>, device: i32);
+    cuDevicePrimaryCtxReset 11000 (device: i32);
+    cuDevicePrimaryCtxSetFlags 11000 (device: i32, flags: u32);
+    cuDevicePrimaryCtxGetState 7000 (device: i32, flags: Out<u32>, active: Out<i32>);
+    cuCtxGetCurrent 4000 (context: Out<Handle>);
+    cuCtxSetCurrent 4000 (context: Handle);
+    cuCtxGetDevice 2000 (device: Out<i32>);
+    cuCtxSynchronize 2000 ();
+    cuCtxGetStreamPriorityRange 5050 (least: Out<i32>, greatest: Out<i32>);
+    cuCtxGetLimit 3010 (value: Out<usize>, which: u32);
+    cuCtxSetLimit 3010 (which: u32, value: usize);
+    cuCtxEnablePeerAccess 4000 (peer: Handle, flags: u32);
+    cuCtxDisablePeerAccess 4000 (peer: Handle);
 
-    cuStreamCreate(stream: Out<Handle>, flags: u32);
-    cuStreamCreateWithPriority(stream: Out<Handle>, flags: u32, priority: i32);
-    cuStreamDestroy(stream: Handle);
-    cuStreamSynchronize(stream: Handle);
-    cuStreamQuery(stream: Handle);
-    cuStreamWaitEvent(stream: Handle, event: Handle, flags: u32);
-    cuStreamGetFlags(stream: Handle, flags: Out<u32>);
-    cuStreamGetPriority(stream: Handle, priority: Out<i32>);
-    cuStreamGetId(stream: Handle, id: Out<u64>);
-    cuStreamGetDevice(stream: Handle, device: Out<i32>);
-    cuStreamAttachMemAsync(stream: Handle, address: u64, length: usize, flags: u32);
-    cuStreamAddCallback(stream: Handle, callback: Callback, data: *mut c_void, flags: u32);
-    cuLaunchHostFunc(stream: Handle, function: Function, data: *mut c_void);
-    cuStreamBeginCapture(stream: Handle, mode: u32);
-    cuStreamEndCapture(stream: Handle, graph: *mut c_void);
-    cuStreamIsCapturing(stream: Handle, status: Out<u32>);
-    cuStreamGetCaptureInfo(stream: Handle, status: Out<u32>, id: *mut c_void, graph: *mut c_void,
+    cuStreamCreate 2000 (stream: Out<Handle>, flags: u32);
+    cuStreamCreateWithPriority 5050 (stream: Out<Handle>, flags: u32, priority: i32);
+    cuStreamDestroy 4000 (stream: Handle);
+    cuStreamSynchronize 2000 (stream: Handle);
+    cuStreamQuery 2000 (stream: Handle);
+    cuStreamWaitEvent 3020 (stream: Handle, event: Handle, flags: u32);
+    cuStreamGetFlags 5050 (stream: Handle, flags: Out<u32>);
+    cuStreamGetPriority 5050 (stream: Handle, priority: Out<i32>);
+    cuStreamGetId 12000 (stream: Handle, id: Out<u64>);
+    cuStreamGetDevice 12080 (stream: Handle, device: Out<i32>);
+    cuStreamAttachMemAsync 6000 (stream: Handle, address: u64, length: usize, flags: u32);
+    cuStreamAddCallback 5000 (stream: Handle, callback: Callback, data: *mut c_void, flags: u32);
+    cuLaunchHostFunc 10000 (stream: Handle, function: Function, data: *mut c_void);
+    cuStreamBeginCapture 10010 (stream: Handle, mode: u32);
+    cuStreamEndCapture 10000 (stream: Handle, graph: *mut c_void);
+    cuStreamIsCapturing 10000 (stream: Handle, status: Out<u32>);
+    cuStreamGetCaptureInfo 12030 (stream: Handle, status: Out<u32>, id: *mut c_void, graph: *mut c_void,
                            dependencies: *mut c_void, edges: *mut c_void, count: *mut c_void);
-    cuThreadExchangeStreamCaptureMode(mode: Out<u32>);
+    cuThreadExchangeStreamCaptureMode 10010 (mode: Out<u32>);
 
-    cuEventCreate(event: Out<Handle>, flags: u32);
-    cuEventDestroy(event: Handle);
-    cuEventRecord(event: Handle, stream: Handle);
-    cuEventRecordWithFlags(event: Handle, stream: Handle, flags: u32);
-    cuEventQuery(event: Handle);
-    cuEventSynchronize(event: Handle);
-    cuEventElapsedTime(milliseconds: Out<f32>, start: Handle, end: Handle);
+    cuEventCreate 2000 (event: Out<Handle>, flags: u32);
+    cuEventDestroy 4000 (event: Handle);
+    cuEventRecord 2000 (event: Handle, stream: Handle);
+    cuEventRecordWithFlags 11010 (event: Handle, stream: Handle, flags: u32);
+    cuEventQuery 2000 (event: Handle);
+    cuEventSynchronize 2000 (event: Handle);
+    cuEventElapsedTime 12080 (milliseconds: Out<f32>, start: Handle, end: Handle);
 
-    cuMemAlloc(pointer: Out<u64>, size: usize);
-    cuMemAllocPitch(pointer: Out<u64>, pitch: Out<usize>, width: usize, height: usize, element: u32);
-    cuMemAllocManaged(pointer: Out<u64>, size: usize, flags: u32);
-    cuMemFree(address: u64);
-    cuMemHostAlloc(pointer: Out<u64>, size: usize, flags: u32);
-    cuMemFreeHost(address: u64);
-    cuMemHostRegister(address: u64, size: usize, flags: u32);
-    cuMemHostUnregister(address: u64);
-    cuMemHostGetDevicePointer(pointer: Out<u64>, address: u64, flags: u32);
-    cuMemHostGetFlags(flags: Out<u32>, address: u64);
-    cuMemGetInfo(free: Out<usize>, total: Out<usize>);
-    cuMemAdvise(address: u64, length: usize, advice: u32, location: Location);
-    cuMemPrefetchAsync(address: u64, length: usize, location: Location, flags: u32, stream: Handle);
-    cuPointerGetAttributes(count: u32, which: In<u32>, out: In<*mut c_void>, address: u64);
+    cuMemAlloc 3020 (pointer: Out<u64>, size: usize);
+    cuMemAllocPitch 3020 (pointer: Out<u64>, pitch: Out<usize>, width: usize, height: usize, element: u32);
+    cuMemAllocManaged 6000 (pointer: Out<u64>, size: usize, flags: u32);
+    cuMemFree 3020 (address: u64);
+    cuMemHostAlloc 2020 (pointer: Out<u64>, size: usize, flags: u32);
+    cuMemFreeHost 2000 (address: u64);
+    cuMemHostRegister 6050 (address: u64, size: usize, flags: u32);
+    cuMemHostUnregister 4000 (address: u64);
+    cuMemHostGetDevicePointer 3020 (pointer: Out<u64>, address: u64, flags: u32);
+    cuMemHostGetFlags 2030 (flags: Out<u32>, address: u64);
+    cuMemGetInfo 3020 (free: Out<usize>, total: Out<usize>);
+    cuMemAdvise 12020 (address: u64, length: usize, advice: u32, location: Location);
+    cuMemPrefetchAsync 12020 (address: u64, length: usize, location: Location, flags: u32, stream: Handle);
+    cuPointerGetAttributes 7000 (count: u32, which: In<u32>, out: In<*mut c_void>, address: u64);
 
-    cuMemAllocAsync(pointer: Out<u64>, size: usize, stream: Handle);
-    cuMemAllocFromPoolAsync(pointer: Out<u64>, size: usize, pool: Handle, stream: Handle);
-    cuMemFreeAsync(address: u64, stream: Handle);
-    cuDeviceGetDefaultMemPool(pool: Out<Handle>, device: i32);
-    cuDeviceGetMemPool(pool: Out<Handle>, device: i32);
-    cuDeviceSetMemPool(device: i32, pool: Handle);
-    cuMemPoolCreate(pool: Out<Handle>, props: In<PoolProps>);
-    cuMemPoolDestroy(pool: Handle);
-    cuMemPoolTrimTo(pool: Handle, keep: usize);
-    cuMemPoolGetAttribute(pool: Handle, which: u32, value: *mut c_void);
-    cuMemPoolSetAttribute(pool: Handle, which: u32, value: *mut c_void);
-    cuMemPoolSetAccess(pool: Handle, map: In<AccessDesc>, count: usize);
-    cuMemPoolGetAccess(flags: Out<u32>, pool: Handle, location: In<Location>);
+    cuMemAllocAsync 11020 (pointer: Out<u64>, size: usize, stream: Handle);
+    cuMemAllocFromPoolAsync 11020 (pointer: Out<u64>, size: usize, pool: Handle, stream: Handle);
+    cuMemFreeAsync 11020 (address: u64, stream: Handle);
+    cuDeviceGetDefaultMemPool 11020 (pool: Out<Handle>, device: i32);
+    cuDeviceGetMemPool 11020 (pool: Out<Handle>, device: i32);
+    cuDeviceSetMemPool 11020 (device: i32, pool: Handle);
+    cuMemPoolCreate 11020 (pool: Out<Handle>, props: In<PoolProps>);
+    cuMemPoolDestroy 11020 (pool: Handle);
+    cuMemPoolTrimTo 11020 (pool: Handle, keep: usize);
+    cuMemPoolGetAttribute 11020 (pool: Handle, which: u32, value: *mut c_void);
+    cuMemPoolSetAttribute 11020 (pool: Handle, which: u32, value: *mut c_void);
+    cuMemPoolSetAccess 11020 (pool: Handle, map: In<AccessDesc>, count: usize);
+    cuMemPoolGetAccess 11020 (flags: Out<u32>, pool: Handle, location: In<Location>);
 
-    cuMemcpy(target: u64, source: u64, length: usize);
-    cuMemcpyHtoD(target: u64, source: u64, length: usize);
-    cuMemcpyDtoH(target: u64, source: u64, length: usize);
-    cuMemcpyDtoD(target: u64, source: u64, length: usize);
-    cuMemcpyPeer(target: u64, target_context: Handle, source: u64, source_context: Handle, length: usize);
-    cuMemcpy2DUnaligned(copy: In<Copy2d>);
-    cuMemcpyAsync(target: u64, source: u64, length: usize, stream: Handle);
-    cuMemcpyHtoDAsync(target: u64, source: u64, length: usize, stream: Handle);
-    cuMemcpyDtoHAsync(target: u64, source: u64, length: usize, stream: Handle);
-    cuMemcpyDtoDAsync(target: u64, source: u64, length: usize, stream: Handle);
-    cuMemcpyPeerAsync(target: u64, target_context: Handle, source: u64, source_context: Handle, length: usize,
+    cuMemcpy 4000 (target: u64, source: u64, length: usize);
+    cuMemcpyHtoD 3020 (target: u64, source: u64, length: usize);
+    cuMemcpyDtoH 3020 (target: u64, source: u64, length: usize);
+    cuMemcpyDtoD 3020 (target: u64, source: u64, length: usize);
+    cuMemcpyPeer 4000 (target: u64, target_context: Handle, source: u64, source_context: Handle, length: usize);
+    cuMemcpy2DUnaligned 3020 (copy: In<Copy2d>);
+    cuMemcpyAsync 4000 (target: u64, source: u64, length: usize, stream: Handle);
+    cuMemcpyHtoDAsync 3020 (target: u64, source: u64, length: usize, stream: Handle);
+    cuMemcpyDtoHAsync 3020 (target: u64, source: u64, length: usize, stream: Handle);
+    cuMemcpyDtoDAsync 3020 (target: u64, source: u64, length: usize, stream: Handle);
+    cuMemcpyPeerAsync 4000 (target: u64, target_context: Handle, source: u64, source_context: Handle, length: usize,
                       stream: Handle);
-    cuMemcpy2DAsync(copy: In<Copy2d>, stream: Handle);
-    cuMemsetD8(target: u64, value: u8, count: usize);
-    cuMemsetD2D8(target: u64, pitch: usize, value: u8, width: usize, height: usize);
-    cuMemsetD8Async(target: u64, value: u8, count: usize, stream: Handle);
-    cuMemsetD2D8Async(target: u64, pitch: usize, value: u8, width: usize, height: usize, stream: Handle);
+    cuMemcpy2DAsync 3020 (copy: In<Copy2d>, stream: Handle);
+    cuMemsetD8 3020 (target: u64, value: u8, count: usize);
+    cuMemsetD2D8 3020 (target: u64, pitch: usize, value: u8, width: usize, height: usize);
+    cuMemsetD8Async 3020 (target: u64, value: u8, count: usize, stream: Handle);
+    cuMemsetD2D8Async 3020 (target: u64, pitch: usize, value: u8, width: usize, height: usize, stream: Handle);
 
-    cuLibraryLoadData(library: Out<Handle>, code: *const c_void, jit: *const c_void, jit_values: *const c_void,
+    cuLibraryLoadData 12000 (library: Out<Handle>, code: *const c_void, jit: *const c_void, jit_values: *const c_void,
                       jit_count: u32, options: *const c_void, values: *const c_void, count: u32);
-    cuLibraryLoadFromFile(library: Out<Handle>, path: Text, jit: *const c_void, jit_values: *const c_void,
+    cuLibraryLoadFromFile 12000 (library: Out<Handle>, path: Text, jit: *const c_void, jit_values: *const c_void,
                           jit_count: u32, options: *const c_void, values: *const c_void, count: u32);
-    cuLibraryUnload(library: Handle);
-    cuLibraryGetKernel(kernel: Out<Handle>, library: Handle, name: Text);
-    cuLibraryGetGlobal(address: Out<u64>, size: Out<usize>, library: Handle, name: Text);
-    cuLibraryGetManaged(address: Out<u64>, size: Out<usize>, library: Handle, name: Text);
-    cuLibraryGetKernelCount(count: Out<u32>, library: Handle);
-    cuKernelGetFunction(function: Out<Handle>, kernel: Handle);
-    cuKernelGetName(name: Out<*const c_char>, kernel: Handle);
-    cuKernelGetParamInfo(kernel: Handle, index: usize, offset: Out<usize>, size: Out<usize>);
-    cuKernelGetParamCount(kernel: Handle, count: Out<usize>);
-    cuKernelGetAttribute(value: Out<i32>, which: u32, kernel: Handle, device: i32);
-    cuKernelSetAttribute(which: u32, value: i32, kernel: Handle, device: i32);
-    cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks: Out<i32>, function: Handle, threads: i32,
+    cuLibraryUnload 12000 (library: Handle);
+    cuLibraryGetKernel 12000 (kernel: Out<Handle>, library: Handle, name: Text);
+    cuLibraryGetGlobal 12000 (address: Out<u64>, size: Out<usize>, library: Handle, name: Text);
+    cuLibraryGetManaged 12000 (address: Out<u64>, size: Out<usize>, library: Handle, name: Text);
+    cuLibraryGetKernelCount 12040 (count: Out<u32>, library: Handle);
+    cuKernelGetFunction 12000 (function: Out<Handle>, kernel: Handle);
+    cuKernelGetName 12030 (name: Out<*const c_char>, kernel: Handle);
+    cuKernelGetParamInfo 12040 (kernel: Handle, index: usize, offset: Out<usize>, size: Out<usize>);
+    cuKernelGetParamCount 13020 (kernel: Handle, count: Out<usize>);
+    cuKernelGetAttribute 12000 (value: Out<i32>, which: u32, kernel: Handle, device: i32);
+    cuKernelSetAttribute 12000 (which: u32, value: i32, kernel: Handle, device: i32);
+    cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags 7000 (blocks: Out<i32>, function: Handle, threads: i32,
                                                          shared: usize, flags: u32);
-    cuLaunchKernel(function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+    cuLaunchKernel 4000 (function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
                    shared: u32, stream: Handle, params: *mut *mut c_void, extra: *mut *mut c_void);
-    cuLaunchKernelEx(config: In<LaunchConfig>, function: Handle, params: *mut *mut c_void, extra: *mut *mut c_void);
-    cuLaunchCooperativeKernel(function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32,
+    cuLaunchKernelEx 11060 (config: In<LaunchConfig>, function: Handle, params: *mut *mut c_void, extra: *mut *mut c_void);
+    cuLaunchCooperativeKernel 9000 (function: Handle, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32,
                               block_z: u32, shared: u32, stream: Handle, params: *mut *mut c_void);
 }
 

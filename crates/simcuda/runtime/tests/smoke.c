@@ -123,6 +123,7 @@ static void entry_points(void) {
   static const struct { const char *name; int version; u64 flags; const char *export; } cases[] = {
       {"cuMemAllocAsync", 11020, 0, "cuMemAllocAsync"}, {"cuMemAllocAsync", 13000, 2, "cuMemAllocAsync_ptsz"},
       {"cuMemAllocAsync", 13000, 1, "cuMemAllocAsync"}, {"cuMemFree", 13000, 2, "cuMemFree_v2"},
+      {"cuMemcpyAsync", 4000, 0, "cuMemcpyAsync"}, {"cuMemcpyAsync", 7000, 2, "cuMemcpyAsync_ptsz"},
       {"cuMemcpyHtoD", 13000, 2, "cuMemcpyHtoD_v2_ptds"}, {"cuCtxSynchronize", 12000, 0, "cuCtxSynchronize"},
       {"cuCtxSynchronize", 13000, 0, "cuCtxSynchronize_v2"}, {"cuGetProcAddress", 11030, 0, "cuGetProcAddress"},
       {"cuGetProcAddress", 12000, 0, "cuGetProcAddress_v2"}, {"cuLaunchKernelEx", 12000, 2, "cuLaunchKernelEx_ptsz"},
@@ -311,6 +312,33 @@ static void copies(void) {
   OK(cudaMemcpyAsync(q, heap, 1 << 20, H2D, s));
   free(heap);
   OK(cudaDeviceSynchronize());
+}
+
+static void destroyed_streams(void) {
+  stream_t s;
+  event_t e;
+  char *p, *seen;
+  OK(cudaMalloc((void **)&p, 4));
+  OK(cudaMallocHost((void **)&seen, 4));
+  OK(cudaMemset(p, 'a', 4));
+  for (int flags = 0; flags <= 1; flags++) {
+    *seen = 0;
+    OK(cudaStreamCreateWithFlags(&s, flags ? NON_BLOCKING : 0));
+    for (int i = 0; i < 10; i++) OK(cudaMemcpyAsync(seen, p, 4, D2H, s));
+    OK(cudaStreamDestroy(s));
+    OK(cudaDeviceSynchronize());
+    CHECK(*seen == 'a');
+    *seen = 0;
+    OK(cudaStreamCreateWithFlags(&s, flags ? NON_BLOCKING : 0));
+    OK(cudaEventCreate(&e));
+    OK(cudaMemcpyAsync(seen, p, 4, D2H, s));
+    OK(cudaEventRecord(e, s));
+    OK(cudaStreamDestroy(s));
+    OK(cudaStreamWaitEvent(0, e, 0));
+    OK(cudaEventDestroy(e));
+    OK(cudaStreamSynchronize(0));
+    CHECK(*seen == 'a');
+  }
 }
 
 static int order[3], calls;
@@ -567,7 +595,7 @@ static void driver_api(void) {
 int main(int argc, char **argv) {
   static const struct { const char *name; void (*run)(void); } parts[] = {
       {"kernels", kernels}, {"entry-points", entry_points}, {"legacy", legacy}, {"pools", pools}, {"errors", errors},
-      {"copies", copies}, {"host-functions", host_functions}, {"polling", polling}, {"two-devices", two_devices},
+      {"copies", copies}, {"host-functions", host_functions}, {"polling", polling}, {"destroyed-streams", destroyed_streams}, {"two-devices", two_devices},
       {"per-thread", per_thread}, {"threads", threads}, {"forks", forks}, {"driver-api", driver_api},
   };
   atexit(unregister_all);

@@ -106,6 +106,7 @@ parts! {
     copies_move_bytes = "copies",
     host_functions_run_in_order_and_alone = "host-functions",
     polling_ends = "polling",
+    destroyed_streams_finish = "destroyed-streams",
     two_devices_are_apart = "two-devices",
     each_thread_has_its_stream = "per-thread",
     threads_do_not_disturb_each_other = "threads",
@@ -128,6 +129,41 @@ fn a_race_shows_for_some_seeds_and_never_when_ordered() {
         "the same seed, the same order"
     );
     assert!((0..16).all(|seed| run("ordered", seed).status.code() == Some(11)));
+}
+
+/// As a tool's preload library has it: exports of the same names that come first in the global scope.
+#[test]
+fn preloaded_names_do_not_leak_into_the_driver() {
+    let (source, library) = (stage().join("preload.c"), stage().join("preload.so"));
+    let names = [
+        "cuMemAllocAsync",
+        "cuMemAllocAsync_ptsz",
+        "cuMemAlloc_v2",
+        "cuGetProcAddress_v2",
+    ];
+    let text: String = names
+        .map(|name| format!("int {name}(void) {{ return 999; }}\n"))
+        .concat();
+    std::fs::write(&source, text).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(&source);
+    assert!(cc.status().unwrap().success());
+    for part in ["entry-points", "pools"] {
+        let stage = stage();
+        let mut smoke = Command::new(stage.join("smoke"));
+        smoke
+            .arg(part)
+            .env("LD_LIBRARY_PATH", stage)
+            .env("LD_PRELOAD", &library);
+        let output = smoke.output().unwrap();
+        assert!(
+            output.status.success(),
+            "{part}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
 }
 
 /// The exports of a library, as `nm -D` lists them.

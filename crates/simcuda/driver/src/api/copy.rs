@@ -219,93 +219,93 @@ fn fill(
 }
 
 api! {
-    "cuMemcpy" 7000 => cuMemcpy / cuMemcpy_ptds |per_thread| (target: u64, source: u64, length: usize) {
+    "cuMemcpy" 4000 => cuMemcpy / cuMemcpy_ptds |per_thread| (target: u64, source: u64, length: usize) {
         linear(target, source, length, 0, per_thread, true)
     }
-    "cuMemcpyHtoD" 7000 => cuMemcpyHtoD_v2 / cuMemcpyHtoD_v2_ptds |per_thread|
+    "cuMemcpyHtoD" 3020 => cuMemcpyHtoD_v2 / cuMemcpyHtoD_v2_ptds |per_thread|
                            (target: u64, source: u64, length: usize) {
         linear(target, source, length, 0, per_thread, true)
     }
-    "cuMemcpyDtoH" 7000 => cuMemcpyDtoH_v2 / cuMemcpyDtoH_v2_ptds |per_thread|
+    "cuMemcpyDtoH" 3020 => cuMemcpyDtoH_v2 / cuMemcpyDtoH_v2_ptds |per_thread|
                            (target: u64, source: u64, length: usize) {
         linear(target, source, length, 0, per_thread, true)
     }
-    "cuMemcpyDtoD" 7000 => cuMemcpyDtoD_v2 / cuMemcpyDtoD_v2_ptds |per_thread|
+    "cuMemcpyDtoD" 3020 => cuMemcpyDtoD_v2 / cuMemcpyDtoD_v2_ptds |per_thread|
                            (target: u64, source: u64, length: usize) {
         linear(target, source, length, 0, per_thread, true)
     }
-    "cuMemcpyPeer" 7000 => cuMemcpyPeer / cuMemcpyPeer_ptds |per_thread|
+    "cuMemcpyPeer" 4000 => cuMemcpyPeer / cuMemcpyPeer_ptds |per_thread|
                            (target: u64, target_context: u64, source: u64, source_context: u64, length: usize) {
         between_peers((target, target_context), (source, source_context), length, (0, per_thread, true))
     }
-    "cuMemcpy2D" 7000 => cuMemcpy2D_v2 / cuMemcpy2D_v2_ptds |per_thread| (copy: In<Copy2d>) {
+    "cuMemcpy2D" 3020 => cuMemcpy2D_v2 / cuMemcpy2D_v2_ptds |per_thread| (copy: In<Copy2d>) {
         two_dimensional(copy, 0, per_thread, true)
     }
-    "cuMemcpy2DUnaligned" 7000 => cuMemcpy2DUnaligned_v2 / cuMemcpy2DUnaligned_v2_ptds |per_thread|
+    "cuMemcpy2DUnaligned" 3020 => cuMemcpy2DUnaligned_v2 / cuMemcpy2DUnaligned_v2_ptds |per_thread|
                                   (copy: In<Copy2d>) {
         two_dimensional(copy, 0, per_thread, true)
     }
 
-    "cuMemcpyAsync" 7000 => cuMemcpyAsync / cuMemcpyAsync_ptsz |per_thread|
+    "cuMemcpyAsync" 4000 => cuMemcpyAsync / cuMemcpyAsync_ptsz |per_thread|
                             (target: u64, source: u64, length: usize, stream: u64) {
         linear(target, source, length, stream, per_thread, false)
     }
-    "cuMemcpyHtoDAsync" 7000 => cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz |per_thread|
+    "cuMemcpyHtoDAsync" 3020 => cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz |per_thread|
                                 (target: u64, source: u64, length: usize, stream: u64) {
         linear(target, source, length, stream, per_thread, false)
     }
-    "cuMemcpyDtoHAsync" 7000 => cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz |per_thread|
+    "cuMemcpyDtoHAsync" 3020 => cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz |per_thread|
                                 (target: u64, source: u64, length: usize, stream: u64) {
         linear(target, source, length, stream, per_thread, false)
     }
-    "cuMemcpyDtoDAsync" 7000 => cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz |per_thread|
+    "cuMemcpyDtoDAsync" 3020 => cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz |per_thread|
                                 (target: u64, source: u64, length: usize, stream: u64) {
         linear(target, source, length, stream, per_thread, false)
     }
-    "cuMemcpyPeerAsync" 7000 => cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz |per_thread|
+    "cuMemcpyPeerAsync" 4000 => cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz |per_thread|
                                 (target: u64, target_context: u64, source: u64, source_context: u64, length: usize,
                                  stream: u64) {
         between_peers((target, target_context), (source, source_context), length, (stream, per_thread, false))
     }
-    "cuMemcpy2DAsync" 7000 => cuMemcpy2DAsync_v2 / cuMemcpy2DAsync_v2_ptsz |per_thread|
+    "cuMemcpy2DAsync" 3020 => cuMemcpy2DAsync_v2 / cuMemcpy2DAsync_v2_ptsz |per_thread|
                               (copy: In<Copy2d>, stream: u64) {
         two_dimensional(copy, stream, per_thread, false)
     }
 
-    "cuMemsetD8" 7000 => cuMemsetD8_v2 / cuMemsetD8_v2_ptds |per_thread| (target: u64, value: u8, count: usize) {
+    "cuMemsetD8" 3020 => cuMemsetD8_v2 / cuMemsetD8_v2_ptds |per_thread| (target: u64, value: u8, count: usize) {
         fill((target, 0), &[value], (count, 1), (0, per_thread, true))
     }
-    "cuMemsetD16" 7000 => cuMemsetD16_v2 / cuMemsetD16_v2_ptds |per_thread| (target: u64, value: u16, count: usize) {
+    "cuMemsetD16" 3020 => cuMemsetD16_v2 / cuMemsetD16_v2_ptds |per_thread| (target: u64, value: u16, count: usize) {
         fill((target, 0), &value.to_ne_bytes(), (count, 1), (0, per_thread, true))
     }
-    "cuMemsetD32" 7000 => cuMemsetD32_v2 / cuMemsetD32_v2_ptds |per_thread| (target: u64, value: u32, count: usize) {
+    "cuMemsetD32" 3020 => cuMemsetD32_v2 / cuMemsetD32_v2_ptds |per_thread| (target: u64, value: u32, count: usize) {
         fill((target, 0), &value.to_ne_bytes(), (count, 1), (0, per_thread, true))
     }
-    "cuMemsetD2D8" 7000 => cuMemsetD2D8_v2 / cuMemsetD2D8_v2_ptds |per_thread|
+    "cuMemsetD2D8" 3020 => cuMemsetD2D8_v2 / cuMemsetD2D8_v2_ptds |per_thread|
                            (target: u64, pitch: usize, value: u8, width: usize, height: usize) {
         fill((target, pitch), &[value], (width, height), (0, per_thread, true))
     }
-    "cuMemsetD2D32" 7000 => cuMemsetD2D32_v2 / cuMemsetD2D32_v2_ptds |per_thread|
+    "cuMemsetD2D32" 3020 => cuMemsetD2D32_v2 / cuMemsetD2D32_v2_ptds |per_thread|
                             (target: u64, pitch: usize, value: u32, width: usize, height: usize) {
         fill((target, pitch), &value.to_ne_bytes(), (width, height), (0, per_thread, true))
     }
-    "cuMemsetD8Async" 7000 => cuMemsetD8Async / cuMemsetD8Async_ptsz |per_thread|
+    "cuMemsetD8Async" 3020 => cuMemsetD8Async / cuMemsetD8Async_ptsz |per_thread|
                               (target: u64, value: u8, count: usize, stream: u64) {
         fill((target, 0), &[value], (count, 1), (stream, per_thread, false))
     }
-    "cuMemsetD16Async" 7000 => cuMemsetD16Async / cuMemsetD16Async_ptsz |per_thread|
+    "cuMemsetD16Async" 3020 => cuMemsetD16Async / cuMemsetD16Async_ptsz |per_thread|
                                (target: u64, value: u16, count: usize, stream: u64) {
         fill((target, 0), &value.to_ne_bytes(), (count, 1), (stream, per_thread, false))
     }
-    "cuMemsetD32Async" 7000 => cuMemsetD32Async / cuMemsetD32Async_ptsz |per_thread|
+    "cuMemsetD32Async" 3020 => cuMemsetD32Async / cuMemsetD32Async_ptsz |per_thread|
                                (target: u64, value: u32, count: usize, stream: u64) {
         fill((target, 0), &value.to_ne_bytes(), (count, 1), (stream, per_thread, false))
     }
-    "cuMemsetD2D8Async" 7000 => cuMemsetD2D8Async / cuMemsetD2D8Async_ptsz |per_thread|
+    "cuMemsetD2D8Async" 3020 => cuMemsetD2D8Async / cuMemsetD2D8Async_ptsz |per_thread|
                                 (target: u64, pitch: usize, value: u8, width: usize, height: usize, stream: u64) {
         fill((target, pitch), &[value], (width, height), (stream, per_thread, false))
     }
-    "cuMemsetD2D32Async" 7000 => cuMemsetD2D32Async / cuMemsetD2D32Async_ptsz |per_thread|
+    "cuMemsetD2D32Async" 3020 => cuMemsetD2D32Async / cuMemsetD2D32Async_ptsz |per_thread|
                                  (target: u64, pitch: usize, value: u32, width: usize, height: usize, stream: u64) {
         fill((target, pitch), &value.to_ne_bytes(), (width, height), (stream, per_thread, false))
     }

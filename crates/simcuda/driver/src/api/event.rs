@@ -71,7 +71,7 @@ api! {
     "cuEventDestroy" 4000 => cuEventDestroy_v2(event: u64) {
         session(|s| s.events.remove(event).map(|_| ()).ok_or(INVALID_HANDLE))
     }
-    "cuEventRecord" 7000 => cuEventRecord / cuEventRecord_ptsz |per_thread| (event: u64, stream: u64) {
+    "cuEventRecord" 2000 => cuEventRecord / cuEventRecord_ptsz |per_thread| (event: u64, stream: u64) {
         record(event, stream, per_thread)
     }
     "cuEventRecordWithFlags" 11010 => cuEventRecordWithFlags / cuEventRecordWithFlags_ptsz |per_thread|

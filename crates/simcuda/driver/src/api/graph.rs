@@ -45,7 +45,7 @@ api! {
     }
     "cuGraphCreate" 10000 => cuGraphCreate(_graph: *mut c_void, _flags: u32) { Err(NOT_SUPPORTED) }
     "cuGraphDestroy" 10000 => cuGraphDestroy(_graph: u64) { Err(NOT_SUPPORTED) }
-    "cuGraphInstantiate" 11040 => cuGraphInstantiateWithFlags(_exec: *mut c_void, _graph: u64, _flags: u64) {
+    "cuGraphInstantiate" 11000 => cuGraphInstantiateWithFlags(_exec: *mut c_void, _graph: u64, _flags: u64) {
         Err(NOT_SUPPORTED)
     }
     "cuGraphExecDestroy" 10000 => cuGraphExecDestroy(_exec: u64) { Err(NOT_SUPPORTED) }

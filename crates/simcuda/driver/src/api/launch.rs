@@ -140,7 +140,7 @@ fn launch(
 }
 
 api! {
-    "cuLaunchKernel" 7000 => cuLaunchKernel / cuLaunchKernel_ptsz |per_thread|
+    "cuLaunchKernel" 4000 => cuLaunchKernel / cuLaunchKernel_ptsz |per_thread|
         (function: u64, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32, shared: u32,
          stream: u64, params: Params, extra: In<usize>) {
         let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared };

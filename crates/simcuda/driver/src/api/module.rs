@@ -284,7 +284,7 @@ api! {
                                                          size: Out<usize>) {
         param_info(kernel, index, offset, size)
     }
-    "cuKernelGetParamCount" 13010 => cuKernelGetParamCount(kernel: u64, count: Out<usize>) {
+    "cuKernelGetParamCount" 13020 => cuKernelGetParamCount(kernel: u64, count: Out<usize>) {
         param_count(kernel, count)
     }
     "cuKernelGetAttribute" 12000 => cuKernelGetAttribute(value: Out<i32>, which: u32, kernel: u64, device: i32) {
@@ -303,7 +303,7 @@ api! {
                                                      size: Out<usize>) {
         param_info(function, index, offset, size)
     }
-    "cuFuncGetParamCount" 13010 => cuFuncGetParamCount(function: u64, count: Out<usize>) {
+    "cuFuncGetParamCount" 13020 => cuFuncGetParamCount(function: u64, count: Out<usize>) {
         param_count(function, count)
     }
     "cuFuncGetName" 12030 => cuFuncGetName(out: Out<*const c_char>, function: u64) { name(out, function) }

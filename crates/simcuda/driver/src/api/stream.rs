@@ -58,7 +58,7 @@ api! {
             Ok(())
         })
     }
-    "cuStreamSynchronize" 7000 => cuStreamSynchronize / cuStreamSynchronize_ptsz |per_thread| (stream: u64) {
+    "cuStreamSynchronize" 2000 => cuStreamSynchronize / cuStreamSynchronize_ptsz |per_thread| (stream: u64) {
         session(|s| {
             let lane = s.lane(stream, per_thread)?;
             let last = s.sched.past(lane.id);
@@ -67,14 +67,14 @@ api! {
             Ok(())
         })
     }
-    "cuStreamQuery" 7000 => cuStreamQuery / cuStreamQuery_ptsz |per_thread| (stream: u64) {
+    "cuStreamQuery" 2000 => cuStreamQuery / cuStreamQuery_ptsz |per_thread| (stream: u64) {
         session(|s| {
             let lane = s.lane(stream, per_thread)?;
             // Polling gets the device on, one operation at a time, so that "not ready" is seen and then ends.
             if s.sched.is_idle(lane.id) || s.step() && s.sched.is_idle(lane.id) { Ok(()) } else { Err(NOT_READY) }
         })
     }
-    "cuStreamWaitEvent" 7000 => cuStreamWaitEvent / cuStreamWaitEvent_ptsz |per_thread|
+    "cuStreamWaitEvent" 3020 => cuStreamWaitEvent / cuStreamWaitEvent_ptsz |per_thread|
                                 (stream: u64, event: u64, flags: u32) {
         session(|s| {
             if flags > 1 {
@@ -89,13 +89,13 @@ api! {
             Ok(())
         })
     }
-    "cuStreamGetFlags" 7000 => cuStreamGetFlags / cuStreamGetFlags_ptsz |per_thread| (stream: u64, flags: Out<u32>) {
+    "cuStreamGetFlags" 5050 => cuStreamGetFlags / cuStreamGetFlags_ptsz |per_thread| (stream: u64, flags: Out<u32>) {
         session(|s| {
             let barrier = s.lane(stream, per_thread)?.barrier;
             flags.put(if barrier == Barrier::NonBlocking { NON_BLOCKING } else { 0 })
         })
     }
-    "cuStreamGetPriority" 7000 => cuStreamGetPriority / cuStreamGetPriority_ptsz |per_thread|
+    "cuStreamGetPriority" 5050 => cuStreamGetPriority / cuStreamGetPriority_ptsz |per_thread|
                                   (stream: u64, priority: Out<i32>) {
         session(|s| priority.put(s.lane(stream, per_thread)?.priority))
     }
@@ -120,7 +120,7 @@ api! {
             device.put(s.context(lane.context)?.1.device)
         })
     }
-    "cuStreamAttachMemAsync" 7000 => cuStreamAttachMemAsync / cuStreamAttachMemAsync_ptsz |per_thread|
+    "cuStreamAttachMemAsync" 6000 => cuStreamAttachMemAsync / cuStreamAttachMemAsync_ptsz |per_thread|
                                      (stream: u64, _address: u64, _length: usize, _flags: u32) {
         session(|s| {
             let lane = s.lane(stream, per_thread)?;
@@ -136,7 +136,7 @@ api! {
                                 (stream: u64, function: Option<HostFunction>, data: usize, _mode: u32) {
         host_function(stream, per_thread, function, data)
     }
-    "cuStreamAddCallback" 7000 => cuStreamAddCallback / cuStreamAddCallback_ptsz |per_thread|
+    "cuStreamAddCallback" 5000 => cuStreamAddCallback / cuStreamAddCallback_ptsz |per_thread|
                                   (stream: u64, callback: Option<StreamCallback>, data: usize, flags: u32) {
         let callback = callback.filter(|_| flags == 0).ok_or(INVALID_VALUE)?;
         launch_host(stream, per_thread, Box::new(move || callback(stream, 0, data as *mut c_void)))

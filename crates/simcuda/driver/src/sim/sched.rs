@@ -12,6 +12,9 @@ use std::sync::atomic::AtomicU64;
 /// A stream of the machine's life: never used twice, whatever becomes of its handle.
 pub(crate) type StreamId = u64;
 
+/// A stream that knows of more streams than this forgets the ended ones.
+const MANY_KNOWN: usize = 64;
+
 /// The operation number `seq` of a stream, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Point {
@@ -110,6 +113,7 @@ impl Scheduler {
             .map(|past| past.point)
             .filter(|&point| !self.is_done(point))
             .collect();
+        self.forget_ended(stream);
         let Some(queue) = self.queues.get_mut(&stream) else {
             return Point { stream, seq: 0 };
         };
@@ -135,6 +139,20 @@ impl Scheduler {
         Point { stream, seq }
     }
 
+    /// What ended streams did is done: nothing needs to know that it came before.
+    fn forget_ended(&mut self, stream: StreamId) {
+        let Some(queue) = self.queues.get_mut(&stream) else {
+            return;
+        };
+        if queue.known.len() > MANY_KNOWN {
+            let mut known = std::mem::take(&mut queue.known);
+            known.retain(|&other, _| self.exists(other));
+            if let Some(queue) = self.queues.get_mut(&stream) {
+                queue.known = known;
+            }
+        }
+    }
+
     /// Everything the stream has been given so far.
     pub(crate) fn past(&self, stream: StreamId) -> Arc<Past> {
         let (seq, known) = match self.queues.get(&stream) {
@@ -151,6 +169,11 @@ impl Scheduler {
         self.queues
             .get(&point.stream)
             .is_none_or(|queue| queue.done >= point.seq)
+    }
+
+    /// The stream is open, or closed with work left.
+    pub(crate) fn exists(&self, stream: StreamId) -> bool {
+        self.queues.contains_key(&stream)
     }
 
     /// Nothing of the stream is pending or running.
@@ -337,6 +360,22 @@ mod tests {
         assert!(sched.is_before(free, c));
         let later = sched.submit(a, &[], Work::Marker);
         assert!(!sched.is_before(later, c));
+    }
+
+    #[test]
+    fn ended_streams_are_forgotten() {
+        let mut sched = Scheduler::new(0);
+        let kept = sched.open();
+        for _ in 0..1000 {
+            let other = sched.open();
+            sched.submit(other, &[], Work::Marker);
+            let past = sched.past(other);
+            sched.submit(kept, &[past], Work::Marker);
+            sched.close(other);
+            run(&mut sched);
+        }
+        assert_eq!(sched.queues.len(), 1);
+        assert!(sched.queues[&kept].known.len() <= MANY_KNOWN + 1);
     }
 
     #[test]

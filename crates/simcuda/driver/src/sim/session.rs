@@ -160,7 +160,9 @@ impl Session {
     fn finish(&mut self, point: Point) {
         self.tick();
         self.sched.finish(point);
-        PROGRESS.notify_all();
+        if self.waiting > 0 {
+            PROGRESS.notify_all();
+        }
     }
 
     /// Runs one runnable operation; `false` if there is none just now.
@@ -197,7 +199,9 @@ impl Session {
                 if self.sched.busy() == 0 {
                     return;
                 }
+                self.waiting += 1;
                 self.wait(&PROGRESS, None);
+                self.waiting -= 1;
             }
         }
     }
@@ -212,7 +216,10 @@ impl Session {
         if !self.worker {
             self.worker = spawn_worker();
         }
-        WORK.notify_all();
+        // Otherwise it looks by itself, once the application is quiet.
+        if self.worker_idle || self.sched.pending_host() > 0 {
+            WORK.notify_all();
+        }
         self.run_until(|state| state.sched.pending() <= QUEUE_LIMIT);
     }
 }
@@ -254,7 +261,9 @@ fn work() {
             continue;
         }
         if session.sched.pending() == 0 {
+            session.worker_idle = true;
             session.wait(&WORK, None);
+            session.worker_idle = false;
             continue;
         }
         let quiet = QUIET[usize::from(session.sched.pending_host() > 0)];

@@ -48,8 +48,8 @@ pub(crate) struct Context {
     pub(crate) id: u64,
     legacy: StreamId,
     per_thread: HashMap<u64, StreamId>,
-    /// Streams that the legacy stream synchronizes with, also destroyed ones with work left.
-    blocking: Vec<StreamId>,
+    /// Every other stream of the context, destroyed ones with work left too.
+    streams: Vec<(StreamId, Barrier)>,
     pub(crate) peers: Vec<u64>,
 }
 
@@ -109,7 +109,12 @@ pub(crate) struct State {
     pub(crate) clock: u64,
     pub(crate) last_call: Instant,
     pub(crate) jobs: VecDeque<Job>,
+    /// Threads that wait for what another one is running.
+    pub(crate) waiting: usize,
+    /// The worker thread runs.
     pub(crate) worker: bool,
+    /// It waits until something is submitted.
+    pub(crate) worker_idle: bool,
     pub(crate) devices: Vec<Device>,
     pub(crate) host: Arena,
     pub(crate) spaces: Arena,
@@ -136,7 +141,9 @@ impl State {
             clock: 1,
             last_call: Instant::now(),
             jobs: VecDeque::new(),
+            waiting: 0,
             worker: false,
+            worker_idle: false,
             devices: Vec::new(),
             host: Arena::reserve(OTHER_SPACE, ALIGN, true)?,
             spaces: Arena::reserve(OTHER_SPACE, GRANULARITY, false)?,
@@ -221,7 +228,7 @@ impl State {
             id,
             legacy,
             per_thread: HashMap::new(),
-            blocking: Vec::new(),
+            streams: Vec::new(),
             peers: Vec::new(),
         })
     }
@@ -250,19 +257,14 @@ impl State {
             .iter()
             .filter(|&(handle, c)| wanted(handle, c))
             .collect();
-        let own = self
-            .streams
-            .iter()
-            .filter(|(_, lane)| contexts.iter().any(|&(handle, _)| handle == lane.context));
-        let own = own.map(|(_, lane)| lane.id);
-        let default = contexts.iter().flat_map(|(_, c)| {
-            c.blocking
+        let streams = contexts.iter().flat_map(|(_, context)| {
+            context
+                .streams
                 .iter()
-                .chain(c.per_thread.values())
-                .copied()
-                .chain([c.legacy])
+                .map(|&(id, _)| id)
+                .chain([context.legacy])
         });
-        own.chain(default).collect()
+        streams.collect()
     }
 
     /// Destroys a context and all that lives in it; its work must have been waited for.
@@ -307,17 +309,20 @@ impl State {
         } else {
             Barrier::Blocking
         };
-        if barrier == Barrier::Blocking
-            && let Some(context) = self.contexts.get_mut(context)
-        {
-            context.blocking.push(id);
-        }
+        self.keep_stream(context, id, barrier);
         self.streams.insert(Lane {
             id,
             context,
             barrier,
             priority,
         })
+    }
+
+    fn keep_stream(&mut self, context: u64, id: StreamId, barrier: Barrier) {
+        if let Some(context) = self.contexts.get_mut(context) {
+            context.streams.retain(|&(id, _)| self.sched.exists(id));
+            context.streams.push((id, barrier));
+        }
     }
 
     /// What a stream argument means: 0 is the per-thread stream for `_ptsz` and `_ptds` entries and the legacy stream
@@ -342,8 +347,8 @@ impl State {
                 let id = self.sched.open();
                 if let Some(context) = self.contexts.get_mut(handle) {
                     context.per_thread.insert(thread, id);
-                    context.blocking.push(id);
                 }
+                self.keep_stream(handle, id, Barrier::Blocking);
                 id
             }
         };
@@ -361,19 +366,10 @@ impl State {
             let sched = &self.sched;
             match lane.barrier {
                 Barrier::Legacy => {
-                    let live: Vec<StreamId> =
-                        self.streams.iter().map(|(_, lane)| lane.id).collect();
-                    let threads: Vec<StreamId> = context.per_thread.values().copied().collect();
-                    context.blocking.retain(|id| {
-                        !sched.is_idle(*id) || live.contains(id) || threads.contains(id)
+                    let blocking = context.streams.iter().filter(|&&(id, barrier)| {
+                        barrier == Barrier::Blocking && !sched.is_idle(id)
                     });
-                    after.extend(
-                        context
-                            .blocking
-                            .iter()
-                            .filter(|&&id| !sched.is_idle(id))
-                            .map(|&id| sched.past(id)),
-                    );
+                    after.extend(blocking.map(|&(id, _)| sched.past(id)));
                 }
                 Barrier::Blocking if !sched.is_idle(context.legacy) => {
                     after.push(sched.past(context.legacy))
