@@ -1,1 +1,31 @@
-//! Placeholder.
+//! `libstreamcheck.so`: the preload library.
+//!
+//! It stands in front of three libraries of the process it is loaded into. The
+//! *runtime door* is cudart's functions, under their own names, where the program
+//! links to a shared cudart or looks its functions up. The *driver door* is
+//! libcuda's functions, which every cudart fetches through `dlsym` and
+//! `cuGetProcAddress`. The *libc door* is `free`, `realloc` and `munmap`. The outermost
+//! hook of a call records it as an operation for the engine; what lies below
+//! passes through. A finding is symbolized and written at once.
+//!
+//! Nothing here may harm the program: the real function is called exactly once,
+//! whatever happens; no panic, lock or error of ours reaches the caller; `errno`
+//! and CUDA's last error are left alone.
+
+mod call;
+mod capture;
+mod desk;
+mod doors;
+mod driver;
+mod hook;
+mod kernels;
+mod life;
+mod lookup;
+mod objects;
+mod place;
+mod provider;
+mod recorder;
+mod stacks;
+mod stderr;
+mod thread;
+mod trace_file;

@@ -1,0 +1,208 @@
+//! A call that the application made, from the hook's first line to its last.
+
+use core::panic::AssertUnwindSafe;
+
+use streamcheck_model::{
+    Action, Direction, FreeKind, Handle, HostMemory, MemoryKind, Outcome, Region, StreamRef,
+};
+
+use crate::hook::Hook;
+use crate::recorder;
+use crate::thread::{Inside, Origin, keeping_errno};
+use crate::{capture, place};
+
+/// An outermost call: calls made while it lasts pass through their hooks.
+pub(crate) struct Call {
+    pub(crate) hook: &'static Hook,
+    pub(crate) origin: Origin,
+    _inside: Inside,
+}
+
+/// A free that is about to be made.
+pub(crate) struct Free {
+    pub(crate) address: u64,
+    pub(crate) kind: FreeKind,
+    /// The raw stream of an asynchronous free.
+    pub(crate) stream: Option<usize>,
+}
+
+impl Free {
+    /// Freeing null is nothing.
+    pub(crate) fn new(address: u64, kind: FreeKind) -> Option<Self> {
+        (address != 0).then_some(Self {
+            address,
+            kind,
+            stream: None,
+        })
+    }
+
+    pub(crate) fn on_stream(address: u64, stream: usize) -> Option<Self> {
+        (address != 0).then_some(Self {
+            address,
+            kind: FreeKind::Async,
+            stream: Some(stream),
+        })
+    }
+}
+
+impl Call {
+    /// `None` when the call is another hook's own, or the tool is not at work.
+    #[inline]
+    pub(crate) fn enter(hook: &'static Hook, origin: Origin) -> Option<Self> {
+        if recorder::dormant() {
+            return None;
+        }
+        let inside = Inside::enter()?;
+        if !recorder::running() && !keeping_errno(|| guarded(recorder::start).unwrap_or(false)) {
+            return None;
+        }
+        Some(Self {
+            hook,
+            origin,
+            _inside: inside,
+        })
+    }
+
+    /// Runs what is to be recorded after the real call.
+    #[inline]
+    pub(crate) fn finish(&self, f: impl FnOnce(&Self)) {
+        keeping_errno(|| guarded(|| f(self)));
+    }
+
+    /// Records a free before the real call. False if there is nothing to settle.
+    pub(crate) fn begin_free(&self, f: impl FnOnce(&Self) -> Option<Free>) -> bool {
+        keeping_errno(|| {
+            guarded(|| {
+                let Some(free) = f(self) else { return false };
+                let stream = match free.stream {
+                    Some(raw) if capture::holds(self, raw) => return false,
+                    Some(raw) => Some(self.stream(raw)),
+                    None => None,
+                };
+                place::learn(self);
+                recorder::record(
+                    self,
+                    Action::FreeBegun {
+                        address: free.address,
+                        kind: free.kind,
+                        stream,
+                    },
+                );
+                true
+            })
+            .unwrap_or(false)
+        })
+    }
+
+    pub(crate) fn end_free(&self, status: u32) {
+        self.finish(|call| {
+            call.record(Action::FreeEnded {
+                outcome: outcome(status),
+            });
+        });
+    }
+
+    /// Which stream a raw handle names in this call.
+    pub(crate) fn stream(&self, raw: usize) -> StreamRef {
+        match raw {
+            0 if self.hook.per_thread => StreamRef::PerThread,
+            // `cudaStreamLegacy` and `cudaStreamPerThread` (driver_types.h).
+            0 | 1 => StreamRef::Legacy,
+            2 => StreamRef::PerThread,
+            handle => StreamRef::Created(Handle(handle as u64)),
+        }
+    }
+
+    /// Records what happened outside of any stream.
+    pub(crate) fn record(&self, action: Action) {
+        place::learn(self);
+        recorder::record(self, action);
+    }
+
+    /// Records work put into a stream, unless the stream is capturing it.
+    pub(crate) fn record_on(&self, raw: usize, action: impl FnOnce(StreamRef) -> Action) {
+        if !capture::holds(self, raw) {
+            self.record(action(self.stream(raw)));
+        }
+    }
+
+    pub(crate) fn allocated(&self, address: u64, size: usize, kind: MemoryKind) {
+        if address != 0 && size != 0 {
+            self.record(Action::Allocated {
+                address,
+                size: size as u64,
+                kind,
+                stream: None,
+            });
+        }
+    }
+
+    pub(crate) fn allocated_on(&self, raw: usize, address: u64, size: usize) {
+        if address != 0 && size != 0 {
+            self.record_on(raw, |stream| Action::Allocated {
+                address,
+                size: size as u64,
+                kind: MemoryKind::StreamOrdered,
+                stream: Some(stream),
+            });
+        }
+    }
+
+    pub(crate) fn copied(&self, copy: &Copy) {
+        let host = recorder::host_memory(copy.from.address, copy.to.address, copy.direction);
+        self.record_on(copy.stream, |stream| Action::Copied {
+            stream,
+            to: copy.to,
+            from: copy.from,
+            direction: copy.direction,
+            host,
+            synchronous: copy.synchronous,
+        });
+    }
+
+    pub(crate) fn filled(&self, raw: usize, to: Region, synchronous: bool) {
+        self.record_on(raw, |stream| Action::Filled {
+            stream,
+            to,
+            synchronous,
+        });
+    }
+
+    /// Counts something that cannot be seen into.
+    pub(crate) fn blind_spot(&self, kind: &str, example: &str) {
+        recorder::blind_spot(self, kind, example);
+    }
+}
+
+/// A copy as a call states it.
+pub(crate) struct Copy {
+    pub(crate) stream: usize,
+    pub(crate) to: Region,
+    pub(crate) from: Region,
+    pub(crate) direction: Direction,
+    pub(crate) synchronous: bool,
+}
+
+/// The host memory of a copy is asked about only where the engine has no record.
+pub(crate) const UNASKED: HostMemory = HostMemory::Unasked;
+
+fn outcome(status: u32) -> Outcome {
+    match status {
+        0 => Outcome::Succeeded,
+        // Invalid value, host pointer, device pointer; symbol not found; host
+        // memory not registered (driver_types.h; the driver's codes are the same).
+        1 | 16 | 17 | 500 | 713 => Outcome::Refused,
+        _ => Outcome::Failed,
+    }
+}
+
+/// Runs our own code so that no panic reaches the application.
+pub(crate) fn guarded<R>(f: impl FnOnce() -> R) -> Option<R> {
+    match std::panic::catch_unwind(AssertUnwindSafe(f)) {
+        Ok(result) => Some(result),
+        Err(_) => {
+            recorder::give_up("an internal error");
+            None
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Events, and streams and hosts that wait for them.
+
+use streamcheck_model::{Action, Handle};
+
+use super::memory::written;
+use crate::call::Call;
+use crate::hook::hooks;
+
+fn created(call: &Call, event: *const usize) {
+    // SAFETY: the call succeeded and wrote the handle.
+    let handle = unsafe { written(event) };
+    call.record(Action::EventCreated {
+        event: Handle(handle as u64),
+    });
+}
+
+fn destroyed(call: &Call, event: usize) {
+    call.record(Action::EventDestroyed {
+        event: Handle(event as u64),
+    });
+}
+
+fn recorded(call: &Call, event: usize, stream: usize) {
+    call.record_on(stream, |stream| Action::EventRecorded {
+        event: Handle(event as u64),
+        stream,
+    });
+}
+
+fn waited(call: &Call, stream: usize, event: usize) {
+    call.record_on(stream, |stream| Action::StreamWaited {
+        stream,
+        event: Handle(event as u64),
+    });
+}
+
+fn synchronized(call: &Call, event: usize) {
+    call.record(Action::EventSynchronized {
+        event: Handle(event as u64),
+    });
+}
+
+hooks! { Runtime:
+    fn cudaEventCreate: (event: *mut usize) after(call) {
+        created(call, event);
+    }
+    fn cudaEventCreateWithFlags: (event: *mut usize, flags: u32) after(call) {
+        let _ = flags;
+        created(call, event);
+    }
+    fn cudaEventDestroy: (event: usize) after(call) {
+        destroyed(call, event);
+    }
+    fn cudaEventRecord | cudaEventRecord_ptsz: (event: usize, stream: usize) after(call) {
+        recorded(call, event, stream);
+    }
+    fn cudaEventRecordWithFlags | cudaEventRecordWithFlags_ptsz: (
+        event: usize, stream: usize, flags: u32,
+    ) after(call) {
+        let _ = flags;
+        recorded(call, event, stream);
+    }
+    fn cudaStreamWaitEvent | cudaStreamWaitEvent_ptsz: (stream: usize, event: usize, flags: u32) after(call) {
+        let _ = flags;
+        waited(call, stream, event);
+    }
+    fn cudaEventSynchronize: (event: usize) after(call) {
+        synchronized(call, event);
+    }
+    fn cudaEventQuery: (event: usize) after(call) {
+        synchronized(call, event);
+    }
+}
+
+/// The driver's half.
+pub(super) use driver::HOOKS as DRIVER;
+
+mod driver {
+    use super::*;
+
+    hooks! { Driver:
+        fn cuEventCreate: (event: *mut usize, flags: u32) after(call) {
+            let _ = flags;
+            created(call, event);
+        }
+        fn cuEventDestroy | cuEventDestroy_v2: (event: usize) after(call) {
+            destroyed(call, event);
+        }
+        fn cuEventRecord | cuEventRecord_ptsz: (event: usize, stream: usize) after(call) {
+            recorded(call, event, stream);
+        }
+        fn cuEventRecordWithFlags | cuEventRecordWithFlags_ptsz: (
+            event: usize, stream: usize, flags: u32,
+        ) after(call) {
+            let _ = flags;
+            recorded(call, event, stream);
+        }
+        fn cuStreamWaitEvent | cuStreamWaitEvent_ptsz: (stream: usize, event: usize, flags: u32) after(call) {
+            let _ = flags;
+            waited(call, stream, event);
+        }
+        fn cuEventSynchronize: (event: usize) after(call) {
+            synchronized(call, event);
+        }
+        fn cuEventQuery: (event: usize) after(call) {
+            synchronized(call, event);
+        }
+    }
+}

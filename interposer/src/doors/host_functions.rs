@@ -1,0 +1,146 @@
+//! Host functions in streams. The application's function is called through one of
+//! ours, so that what it knows when it runs is recorded before it runs.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use streamcheck_model::Action;
+
+use crate::call::Call;
+use crate::hook::{Hook, hooks};
+use crate::thread::{self, Origin};
+use crate::capture;
+
+type HostFunction = unsafe extern "C-unwind" fn(*mut c_void);
+type Callback = unsafe extern "C-unwind" fn(usize, u32, *mut c_void);
+
+/// One submission. Made when the call is made, freed when the function has run or
+/// the call has failed.
+struct Submission {
+    function: usize,
+    data: *mut c_void,
+    token: u64,
+    hook: &'static Hook,
+    origin: Origin,
+}
+
+static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
+
+impl Submission {
+    fn started(&self) {
+        if let Some(call) = Call::enter(self.hook, self.origin) {
+            call.finish(|call| call.record(Action::HostFunctionStarted { token: self.token }));
+        }
+    }
+}
+
+unsafe extern "C-unwind" fn run_function(data: *mut c_void) {
+    // SAFETY: `submit` made the box for this one run.
+    let submission = unsafe { take(data) };
+    submission.started();
+    // SAFETY: the application's own function with its own data.
+    unsafe { core::mem::transmute::<usize, HostFunction>(submission.function)(submission.data) }
+}
+
+unsafe extern "C-unwind" fn run_callback(stream: usize, status: u32, data: *mut c_void) {
+    // SAFETY: `submit` made the box for this one run.
+    let submission = unsafe { take(data) };
+    submission.started();
+    // SAFETY: the application's own function with its own data.
+    unsafe {
+        core::mem::transmute::<usize, Callback>(submission.function)(stream, status, submission.data)
+    }
+}
+
+/// # Safety
+/// `data` came from `submit` and is taken once.
+unsafe fn take(data: *mut c_void) -> Submission {
+    let _inside = thread::Inside::nest();
+    // SAFETY: the caller's promise.
+    *unsafe { Box::from_raw(data.cast::<Submission>()) }
+}
+
+/// Submits `function` through `real`, which gets the function and data to pass on.
+fn submit(
+    hook: &'static Hook,
+    origin: Origin,
+    stream: usize,
+    function: usize,
+    data: *mut c_void,
+    wrapper: usize,
+    real: impl Fn(usize, *mut c_void) -> u32,
+) -> u32 {
+    let Some(call) = Call::enter(hook, origin) else {
+        return real(function, data);
+    };
+    // A captured function runs once for each launch of the graph, not once.
+    if function == 0 || capture::holds(&call, stream) {
+        return real(function, data);
+    }
+    let token = NEXT_TOKEN.fetch_add(1, Relaxed);
+    let submission = Box::into_raw(Box::new(Submission {
+        function,
+        data,
+        token,
+        hook,
+        origin,
+    }));
+    // Recorded before the call, as the function may run before the call returns.
+    call.finish(|call| {
+        let stream = call.stream(stream);
+        call.record(Action::HostFunctionEnqueued { stream, token });
+    });
+    let status = real(wrapper, submission.cast());
+    if status != 0 {
+        // SAFETY: the call failed, so the function never runs.
+        drop(unsafe { take(submission.cast()) });
+    }
+    status
+}
+
+fn function(hook: &'static Hook, origin: Origin, stream: usize, function: usize, data: *mut c_void, real: impl Fn(usize, *mut c_void) -> u32) -> u32 {
+    submit(hook, origin, stream, function, data, run_function as *const () as usize, real)
+}
+
+fn callback(hook: &'static Hook, origin: Origin, stream: usize, function: usize, data: *mut c_void, real: impl Fn(usize, *mut c_void) -> u32) -> u32 {
+    submit(hook, origin, stream, function, data, run_callback as *const () as usize, real)
+}
+
+hooks! { Runtime:
+    fn cudaLaunchHostFunc | cudaLaunchHostFunc_ptsz: (stream: usize, user: usize, data: *mut c_void) whole(hook, real, origin) {
+        function(hook, origin, stream, user, data, |user, data| real(stream, user, data))
+    }
+    fn cudaLaunchHostFunc_v2 | cudaLaunchHostFunc_v2_ptsz: (
+        stream: usize, user: usize, data: *mut c_void, mode: u32,
+    ) whole(hook, real, origin) {
+        function(hook, origin, stream, user, data, |user, data| real(stream, user, data, mode))
+    }
+    fn cudaStreamAddCallback | cudaStreamAddCallback_ptsz: (
+        stream: usize, user: usize, data: *mut c_void, flags: u32,
+    ) whole(hook, real, origin) {
+        callback(hook, origin, stream, user, data, |user, data| real(stream, user, data, flags))
+    }
+}
+
+/// The driver's half.
+pub(super) use driver::HOOKS as DRIVER;
+
+mod driver {
+    use super::*;
+
+    hooks! { Driver:
+        fn cuLaunchHostFunc | cuLaunchHostFunc_ptsz: (stream: usize, user: usize, data: *mut c_void) whole(hook, real, origin) {
+            function(hook, origin, stream, user, data, |user, data| real(stream, user, data))
+        }
+        fn cuLaunchHostFunc_v2 | cuLaunchHostFunc_v2_ptsz: (
+            stream: usize, user: usize, data: *mut c_void, mode: u32,
+        ) whole(hook, real, origin) {
+            function(hook, origin, stream, user, data, |user, data| real(stream, user, data, mode))
+        }
+        fn cuStreamAddCallback | cuStreamAddCallback_ptsz: (
+            stream: usize, user: usize, data: *mut c_void, flags: u32,
+        ) whole(hook, real, origin) {
+            callback(hook, origin, stream, user, data, |user, data| real(stream, user, data, flags))
+        }
+    }
+}

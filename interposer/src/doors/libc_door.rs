@@ -1,0 +1,209 @@
+//! The C library's `free`, `realloc` and `munmap`, watched only while the
+//! application has host memory registered with CUDA.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use streamcheck_model::FreeKind;
+
+use crate::call::{Call, Free};
+use crate::hook::{Door, Hook};
+use crate::lookup::real_dlsym;
+use crate::thread::{self, Inside};
+
+/// How many registered ranges there are. At 0 the doors are open.
+static WATCHED: AtomicUsize = AtomicUsize::new(0);
+/// Bounds of all registered ranges, so that most frees need no lock.
+static LOWEST: AtomicU64 = AtomicU64::new(u64::MAX);
+static HIGHEST: AtomicU64 = AtomicU64::new(0);
+static RANGES: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+
+/// The real functions; each is found by the stub's first call.
+static REAL_FREE: AtomicUsize = AtomicUsize::new(0);
+static REAL_REALLOC: AtomicUsize = AtomicUsize::new(0);
+static REAL_MUNMAP: AtomicUsize = AtomicUsize::new(0);
+
+/// The names of the C library's functions that are exported, for tests and the
+/// export list.
+static FREE: Hook = Hook::new(c"free", Door::Runtime, stub);
+static REALLOC: Hook = Hook::new(c"realloc", Door::Runtime, stub);
+static MUNMAP: Hook = Hook::new(c"munmap", Door::Runtime, stub);
+
+unsafe extern "C" fn stub() {}
+
+/// Host memory was registered with CUDA.
+pub(crate) fn watch(address: u64, size: usize) {
+    let mut ranges = RANGES.lock().unwrap_or_else(PoisonError::into_inner);
+    ranges.push((address, address.saturating_add(size as u64)));
+    publish(&ranges);
+}
+
+/// Host memory is about to be unregistered.
+pub(crate) fn unwatch(address: u64) {
+    let mut ranges = RANGES.lock().unwrap_or_else(PoisonError::into_inner);
+    ranges.retain(|&(start, _)| start != address);
+    publish(&ranges);
+}
+
+fn publish(ranges: &[(u64, u64)]) {
+    LOWEST.store(ranges.iter().map(|range| range.0).min().unwrap_or(u64::MAX), Relaxed);
+    HIGHEST.store(ranges.iter().map(|range| range.1).max().unwrap_or(0), Relaxed);
+    WATCHED.store(ranges.len(), Relaxed);
+}
+
+/// Open doors jump on at once; the slow way is taken while memory is watched, and
+/// once before the real function is known.
+#[cfg(target_arch = "x86_64")]
+macro_rules! libc_asm {
+    ($real:path, $watched:path, $slow:path) => {
+        core::arch::naked_asm!(
+            "endbr64",
+            "cmp qword ptr [rip + {watched}], 0",
+            "jne 2f",
+            "mov rax, qword ptr [rip + {real}]",
+            "test rax, rax",
+            "je 2f",
+            "jmp rax",
+            "2:",
+            "mov r11, qword ptr [rip + streamcheck_thread@GOTTPOFF]",
+            "cmp dword ptr fs:[r11], 0",
+            "jne 3f",
+            "mov rax, qword ptr [rsp]",
+            "mov qword ptr fs:[r11 + 8], rax",
+            "mov qword ptr fs:[r11 + 16], rsp",
+            "mov qword ptr fs:[r11 + 24], rbp",
+            "3: jmp {slow}",
+            real = sym $real,
+            watched = sym $watched,
+            slow = sym $slow,
+        )
+    };
+}
+
+#[cfg(target_arch = "aarch64")]
+macro_rules! libc_asm {
+    ($real:path, $watched:path, $slow:path) => {
+        core::arch::naked_asm!(
+            "hint #34",
+            "adrp x16, {watched}",
+            "ldr x16, [x16, :lo12:{watched}]",
+            "cbnz x16, 2f",
+            "adrp x16, {real}",
+            "ldr x16, [x16, :lo12:{real}]",
+            "cbz x16, 2f",
+            "br x16",
+            "2:",
+            "mrs x16, tpidr_el0",
+            "adrp x17, :gottprel:streamcheck_thread",
+            "ldr x17, [x17, :gottprel_lo12:streamcheck_thread]",
+            "add x16, x16, x17",
+            "ldr w17, [x16]",
+            "cbnz w17, 3f",
+            "mov x17, sp",
+            "stp x30, x17, [x16, #8]",
+            "str x29, [x16, #24]",
+            "3: b {slow}",
+            real = sym $real,
+            watched = sym $watched,
+            slow = sym $slow,
+        )
+    };
+}
+
+/// The C library's `free`.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn free(_address: *mut c_void) {
+    libc_asm!(REAL_FREE, WATCHED, slow_free)
+}
+
+/// The C library's `realloc`.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn realloc(_address: *mut c_void, _size: usize) -> *mut c_void {
+    libc_asm!(REAL_REALLOC, WATCHED, slow_realloc)
+}
+
+/// The C library's `munmap`.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn munmap(_address: *mut c_void, _size: usize) -> i32 {
+    libc_asm!(REAL_MUNMAP, WATCHED, slow_munmap)
+}
+
+fn real(place: &AtomicUsize, name: &core::ffi::CStr) -> usize {
+    let known = place.load(Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let _inside = Inside::nest();
+    let found = real_dlsym(libc::RTLD_NEXT, name) as usize;
+    place.store(found, Relaxed);
+    found
+}
+
+unsafe extern "C-unwind" fn slow_free(address: *mut c_void) {
+    // SAFETY: the block's size is the allocator's to know; null is 0.
+    let size = || unsafe { libc::malloc_usable_size(address) };
+    let begun = released(&FREE, address as u64, size);
+    let known = REAL_FREE.load(Relaxed);
+    if known == 0 && thread::block().depth() > 0 {
+        // Freed by the loader inside our own look-up of `free`: kept.
+        return;
+    }
+    let function = real(&REAL_FREE, c"free");
+    // SAFETY: the C library's function and the caller's argument.
+    unsafe { core::mem::transmute::<usize, unsafe extern "C-unwind" fn(*mut c_void)>(function)(address) };
+    settle(begun, true);
+}
+
+unsafe extern "C-unwind" fn slow_realloc(address: *mut c_void, size: usize) -> *mut c_void {
+    let function = real(&REAL_REALLOC, c"realloc");
+    // SAFETY: as in `slow_free`.
+    let begun = released(&REALLOC, address as u64, || unsafe { libc::malloc_usable_size(address) });
+    type Realloc = unsafe extern "C-unwind" fn(*mut c_void, usize) -> *mut c_void;
+    // SAFETY: the C library's function and the caller's arguments.
+    let moved = unsafe { core::mem::transmute::<usize, Realloc>(function)(address, size) };
+    // Memory that stayed where it was is still there.
+    settle(begun, !moved.is_null() && moved != address || size == 0);
+    moved
+}
+
+unsafe extern "C-unwind" fn slow_munmap(address: *mut c_void, size: usize) -> i32 {
+    let function = real(&REAL_MUNMAP, c"munmap");
+    let begun = released(&MUNMAP, address as u64, || size);
+    type Munmap = unsafe extern "C-unwind" fn(*mut c_void, usize) -> i32;
+    // SAFETY: the C library's function and the caller's arguments.
+    let status = unsafe { core::mem::transmute::<usize, Munmap>(function)(address, size) };
+    settle(begun, status == 0);
+    status
+}
+
+/// Records that memory which starts at `address` goes, if CUDA has it registered.
+fn released(hook: &'static Hook, address: u64, size: impl FnOnce() -> usize) -> Option<Call> {
+    if address == 0 || address >= HIGHEST.load(Relaxed) || thread::block().depth() > 0 {
+        return None;
+    }
+    if !crate::recorder::running() {
+        return None;
+    }
+    let origin = thread::block().origin();
+    let call = Call::enter(hook, origin)?;
+    let end = address.saturating_add(size() as u64);
+    if end <= LOWEST.load(Relaxed) {
+        return None;
+    }
+    let registered = {
+        let ranges = RANGES.lock().unwrap_or_else(PoisonError::into_inner);
+        ranges.iter().find(|&&(start, stop)| start < end && address < stop).map(|range| range.0)
+    }?;
+    let begun = call.begin_free(|_| Free::new(registered, FreeKind::Libc));
+    begun.then_some(call)
+}
+
+fn settle(begun: Option<Call>, gone: bool) {
+    if let Some(call) = begun {
+        call.end_free(if gone { 0 } else { 2 });
+    }
+}

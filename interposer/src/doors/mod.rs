@@ -1,0 +1,44 @@
+//! The hooked functions, by topic.
+
+mod contexts;
+mod copies;
+mod entry_points;
+mod events;
+mod fills;
+mod graphs;
+mod host_functions;
+mod launches;
+pub(crate) mod libc_door;
+mod memory;
+mod streams;
+
+use crate::hook::Hook;
+
+/// Every hooked CUDA function.
+pub(crate) fn all() -> impl Iterator<Item = &'static Hook> {
+    [
+        contexts::HOOKS,
+        copies::HOOKS,
+        entry_points::HOOKS,
+        events::HOOKS,
+        fills::HOOKS,
+        graphs::HOOKS,
+        host_functions::HOOKS,
+        launches::HOOKS,
+        launches::DRIVER,
+        memory::HOOKS,
+        memory::DRIVER,
+        streams::HOOKS,
+        streams::DRIVER,
+        copies::DRIVER,
+        events::DRIVER,
+        fills::DRIVER,
+        graphs::DRIVER,
+        host_functions::DRIVER,
+        contexts::DRIVER,
+        entry_points::DRIVER,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
+}

@@ -1,0 +1,86 @@
+//! Streams: their making and end, and waiting for them.
+
+use streamcheck_model::{Action, Handle};
+
+use super::memory::written;
+use crate::call::Call;
+use crate::hook::hooks;
+
+/// `cudaStreamNonBlocking`, `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: u32 = 1;
+
+fn created(call: &Call, stream: *const usize, flags: u32) {
+    // SAFETY: the call succeeded and wrote the handle.
+    let handle = unsafe { written(stream) };
+    call.record(Action::StreamCreated {
+        stream: Handle(handle as u64),
+        blocking: flags & NON_BLOCKING == 0,
+    });
+}
+
+fn destroyed(call: &Call, stream: usize) {
+    // Only created streams can be destroyed.
+    if stream > 2 {
+        call.record(Action::StreamDestroyed {
+            stream: Handle(stream as u64),
+        });
+    }
+}
+
+fn synchronized(call: &Call, stream: usize) {
+    call.record_on(stream, |stream| Action::StreamSynchronized { stream });
+}
+
+hooks! { Runtime:
+    fn cudaStreamCreate: (stream: *mut usize) after(call) {
+        created(call, stream, 0);
+    }
+    fn cudaStreamCreateWithFlags: (stream: *mut usize, flags: u32) after(call) {
+        created(call, stream, flags);
+    }
+    fn cudaStreamCreateWithPriority: (stream: *mut usize, flags: u32, priority: i32) after(call) {
+        let _ = priority;
+        created(call, stream, flags);
+    }
+    fn cudaStreamDestroy: (stream: usize) after(call) {
+        destroyed(call, stream);
+    }
+    fn cudaStreamSynchronize | cudaStreamSynchronize_ptsz: (stream: usize) after(call) {
+        synchronized(call, stream);
+    }
+    fn cudaStreamQuery | cudaStreamQuery_ptsz: (stream: usize) after(call) {
+        synchronized(call, stream);
+    }
+    fn cudaDeviceSynchronize: () after(call) {
+        call.record(Action::DeviceSynchronized);
+    }
+}
+
+/// The driver's half.
+pub(super) use driver::HOOKS as DRIVER;
+
+mod driver {
+    use super::*;
+
+    hooks! { Driver:
+        fn cuStreamCreate: (stream: *mut usize, flags: u32) after(call) {
+            created(call, stream, flags);
+        }
+        fn cuStreamCreateWithPriority: (stream: *mut usize, flags: u32, priority: i32) after(call) {
+            let _ = priority;
+            created(call, stream, flags);
+        }
+        fn cuStreamDestroy | cuStreamDestroy_v2: (stream: usize) after(call) {
+            destroyed(call, stream);
+        }
+        fn cuStreamSynchronize | cuStreamSynchronize_ptsz: (stream: usize) after(call) {
+            synchronized(call, stream);
+        }
+        fn cuStreamQuery | cuStreamQuery_ptsz: (stream: usize) after(call) {
+            synchronized(call, stream);
+        }
+        fn cuCtxSynchronize: () after(call) {
+            call.record(Action::DeviceSynchronized);
+        }
+    }
+}

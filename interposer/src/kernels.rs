@@ -1,0 +1,374 @@
+//! What a kernel is called, and where among its parameters pointers may lie.
+//!
+//! The layout comes from the driver (`cuFuncGetParamInfo`) where there is one, else
+//! from the runtime (`cudaFuncGetParamInfo`), else from the mangled name. The name
+//! comes from the registration that nvcc's code makes, from the driver, or from
+//! the symbol of the host function that stands for the kernel.
+
+use core::ffi::{CStr, c_char, c_void};
+use std::sync::{Mutex, PoisonError};
+
+use object::{Object as _, ObjectSymbol as _};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use streamcheck_model::{Mode, NameId, Pointer};
+
+use crate::{driver, objects, provider};
+
+/// A kernel as the recorder remembers it.
+pub(crate) struct Kernel {
+    pub(crate) name: NameId,
+    pub(crate) layout: Option<Layout>,
+}
+
+/// What was found out about a kernel.
+pub(crate) struct Learned {
+    /// The mangled name, or an address where there is none.
+    pub(crate) name: String,
+    pub(crate) layout: Option<Layout>,
+}
+
+/// Where parameters lie.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Layout(Box<[Parameter]>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Parameter {
+    /// In the parameter buffer; of use only for launches that give one.
+    offset: usize,
+    size: usize,
+    mode: Mode,
+}
+
+/// The parameters of a launch, in one of the two forms that CUDA takes.
+#[derive(Clone, Copy)]
+pub(crate) enum Parameters {
+    /// None, or none that could be read.
+    None,
+    /// `kernelParams`: one pointer to each parameter.
+    Array(*const *const u8),
+    /// A `CU_LAUNCH_PARAM_BUFFER_POINTER` buffer.
+    Buffer(*const u8, usize),
+}
+
+impl Parameters {
+    /// The form that a driver launch used.
+    ///
+    /// # Safety
+    /// The arguments are those of a launch that succeeded.
+    pub(crate) unsafe fn of_launch(params: *const *const u8, extra: *const *const c_void) -> Self {
+        if !params.is_null() {
+            return Self::Array(params);
+        }
+        // CU_LAUNCH_PARAM_END, _BUFFER_POINTER and _BUFFER_SIZE (cuda.h).
+        let (mut buffer, mut size) = (core::ptr::null::<u8>(), 0);
+        let mut place = extra;
+        while !place.is_null() {
+            // SAFETY: pairs of a key and a pointer up to the end key, as the launch
+            // that took the list required.
+            unsafe {
+                match *place as usize {
+                    1 => buffer = (*place.add(1)).cast(),
+                    2 => size = *(*place.add(1)).cast::<usize>(),
+                    _ => break,
+                }
+                place = place.add(2);
+            }
+        }
+        if buffer.is_null() {
+            Self::None
+        } else {
+            Self::Buffer(buffer, size)
+        }
+    }
+}
+
+impl Layout {
+    /// The values that may be pointers: every 8-byte aligned slot of every parameter.
+    ///
+    /// # Safety
+    /// `parameters` are those of a launch of a kernel with this layout.
+    pub(crate) unsafe fn pointers(&self, parameters: Parameters) -> SmallVec<[Pointer; 6]> {
+        let mut pointers = SmallVec::new();
+        for (index, parameter) in self.0.iter().enumerate() {
+            let start = match parameters {
+                Parameters::None => continue,
+                // SAFETY: a launch gives one pointer for each parameter.
+                Parameters::Array(array) => unsafe { *array.add(index) },
+                Parameters::Buffer(buffer, size) => {
+                    if parameter.offset + parameter.size > size {
+                        continue;
+                    }
+                    // SAFETY: inside the buffer.
+                    unsafe { buffer.add(parameter.offset) }
+                }
+            };
+            if start.is_null() {
+                continue;
+            }
+            // A slot is aligned where the parameter buffer puts it.
+            let first = parameter.offset.wrapping_neg() & 7;
+            for slot in (first..parameter.size).step_by(8) {
+                if slot + 8 > parameter.size {
+                    break;
+                }
+                // SAFETY: inside the parameter.
+                let value = unsafe { start.add(slot).cast::<u64>().read_unaligned() };
+                if plausible(value) {
+                    pointers.push(Pointer {
+                        address: value,
+                        mode: parameter.mode,
+                    });
+                }
+            }
+        }
+        pointers
+    }
+
+    /// A layout from the sizes alone, each parameter at its natural place.
+    fn from_sizes(sizes: impl Iterator<Item = usize>) -> Self {
+        let mut offset = 0_usize;
+        Self(
+            sizes
+                .map(|size| {
+                    offset = offset.next_multiple_of(size.clamp(1, 8));
+                    let parameter = Parameter {
+                        offset,
+                        size,
+                        mode: Mode::Write,
+                    };
+                    offset += size;
+                    parameter
+                })
+                .collect(),
+        )
+    }
+
+    /// Marks as reading what the demangled types say only reads.
+    fn with_modes(mut self, types: &[String]) -> Self {
+        if types.len() == self.0.len() {
+            for (parameter, kind) in self.0.iter_mut().zip(types) {
+                let reads = kind.ends_with(" const*") || kind.ends_with(" const* restrict");
+                if reads && parameter.size == 8 {
+                    parameter.mode = Mode::Read;
+                }
+            }
+        }
+        self
+    }
+}
+
+/// Small integers and values that no address has are not pointers.
+fn plausible(value: u64) -> bool {
+    value >= 0x1_0000 && value >> 48 == 0
+}
+
+/// The kernels that nvcc's start-up code registered: host function to name. Names
+/// are the addresses of texts in the registering module, read when its kernel is
+/// launched, as there may be tens of thousands.
+static REGISTERED: Mutex<Option<FxHashMap<u64, u64>>> = Mutex::new(None);
+
+/// Kernel handles and the host functions that they were made from.
+static HANDLES: Mutex<Option<FxHashMap<u64, u64>>> = Mutex::new(None);
+
+/// Notes `__cudaRegisterFunction`.
+pub(crate) fn registered(host_function: u64, name: u64) {
+    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    registered.get_or_insert_default().insert(host_function, name);
+}
+
+/// Notes `__cudaGetKernel`.
+pub(crate) fn handle_made(handle: u64, host_function: u64) {
+    let mut handles = HANDLES.lock().unwrap_or_else(PoisonError::into_inner);
+    handles.get_or_insert_default().insert(handle, host_function);
+}
+
+fn look_up(map: &Mutex<Option<FxHashMap<u64, u64>>>, key: u64) -> Option<u64> {
+    let map = map.lock().unwrap_or_else(PoisonError::into_inner);
+    map.as_ref()?.get(&key).copied()
+}
+
+/// Finds out about a kernel that was launched through the runtime as `handle`, or
+/// through the driver as `function`; 0 where not known.
+pub(crate) fn learn(handle: u64, function: u64) -> Learned {
+    let host_function = look_up(&HANDLES, handle).unwrap_or(handle);
+    let name = registered_name(host_function)
+        .or_else(|| driver_name(function))
+        .or_else(|| symbol_name(host_function));
+    let types = name.as_deref().and_then(parameter_types);
+    let layout = driver_layout(function)
+        .or_else(|| if handle == 0 { None } else { runtime_layout(handle) })
+        .or_else(|| types.as_deref().and_then(layout_of_types))
+        .map(|layout| match &types {
+            Some(types) => layout.with_modes(types),
+            None => layout,
+        });
+    let number = if function != 0 { function } else { handle };
+    Learned {
+        name: name.unwrap_or_else(|| format!("kernel {number:#x}")),
+        layout,
+    }
+}
+
+fn registered_name(host_function: u64) -> Option<String> {
+    let text = look_up(&REGISTERED, host_function)?;
+    // SAFETY: the module that registered the text is loaded, as its kernel was
+    // just launched.
+    let text = unsafe { CStr::from_ptr(text as *const c_char) };
+    Some(text.to_string_lossy().into_owned())
+}
+
+fn driver_name(function: u64) -> Option<String> {
+    type GetName = unsafe extern "C-unwind" fn(*mut *const c_char, u64) -> u32;
+    if function == 0 {
+        return None;
+    }
+    [c"cuFuncGetName", c"cuKernelGetName"]
+        .into_iter()
+        .filter_map(driver::unhooked)
+        .find_map(|get| {
+            let mut text = core::ptr::null();
+            // SAFETY: the type is cuda.h's; the handle was just launched.
+            let status = unsafe { core::mem::transmute::<*const (), GetName>(get)(&mut text, function) };
+            if status != 0 || text.is_null() {
+                return None;
+            }
+            // SAFETY: the driver's own text, which lives as long as the module.
+            Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+        })
+}
+
+type GetParamInfo = unsafe extern "C-unwind" fn(u64, usize, *mut usize, *mut usize) -> u32;
+
+/// Asks for one parameter after the other; the count is where it first fails.
+/// `Err` is the code of a failure that says that the handle is not understood.
+fn ask_layout(get: *const (), handle: u64) -> Result<Layout, u32> {
+    const INVALID_VALUE: u32 = 1;
+    const MOST: usize = 4096;
+    // SAFETY: all functions passed here have this type.
+    let get = unsafe { core::mem::transmute::<*const (), GetParamInfo>(get) };
+    let mut parameters = Vec::new();
+    while parameters.len() < MOST {
+        let (mut offset, mut size) = (0, 0);
+        // SAFETY: the handle was just launched, the rest is written to.
+        match unsafe { get(handle, parameters.len(), &mut offset, &mut size) } {
+            0 => parameters.push(Parameter {
+                offset,
+                size,
+                mode: Mode::Write,
+            }),
+            INVALID_VALUE => break,
+            other if parameters.is_empty() => return Err(other),
+            _ => break,
+        }
+    }
+    Ok(Layout(parameters.into()))
+}
+
+fn driver_layout(function: u64) -> Option<Layout> {
+    if function == 0 {
+        return None;
+    }
+    [c"cuFuncGetParamInfo", c"cuKernelGetParamInfo"]
+        .into_iter()
+        .filter_map(driver::unhooked)
+        .find_map(|get| ask_layout(get, function).ok())
+}
+
+/// Asks the runtime, unless an error of the application's is waiting to be read:
+/// our own failure at the end must be cleared, and would take that with it.
+fn runtime_layout(handle: u64) -> Option<Layout> {
+    type LastError = unsafe extern "C-unwind" fn() -> u32;
+    let get = provider::unhooked(c"cudaFuncGetParamInfo")?;
+    let peek = provider::unhooked(c"cudaPeekAtLastError")?;
+    let clear = provider::unhooked(c"cudaGetLastError")?;
+    // SAFETY: both have this type and take nothing.
+    let (peek, clear) = unsafe {
+        (
+            core::mem::transmute::<*const (), LastError>(peek),
+            core::mem::transmute::<*const (), LastError>(clear),
+        )
+    };
+    // SAFETY: reads the thread's last error.
+    if unsafe { peek() } != 0 {
+        return None;
+    }
+    let layout = ask_layout(get, handle).ok();
+    // SAFETY: clears what our question left.
+    unsafe { clear() };
+    layout
+}
+
+/// The name of the function at an address, from the symbols of its file.
+fn symbol_name(address: u64) -> Option<String> {
+    let object = objects::containing(address)?;
+    let path = if object.path.is_empty() { "/proc/self/exe" } else { &object.path };
+    let cache = object::ReadCache::new(std::fs::File::open(path).ok()?);
+    let file = object::File::parse(&cache).ok()?;
+    let wanted = address - object.base;
+    file.symbols()
+        .chain(file.dynamic_symbols())
+        .find(|symbol| symbol.address() == wanted && symbol.kind() == object::SymbolKind::Text)
+        .and_then(|symbol| symbol.name().ok())
+        .map(str::to_owned)
+}
+
+/// The parameter types that a mangled name spells; `None` if it spells none.
+fn parameter_types(name: &str) -> Option<Vec<String>> {
+    if !name.starts_with("_Z") {
+        return None;
+    }
+    let text = cpp_demangle::Symbol::new(name).ok()?.demangle().ok()?;
+    let list = text.strip_suffix(')')?;
+    // The opening parenthesis that matches the last closing one.
+    let mut depth = 0;
+    let open = list.char_indices().rev().find(|&(_, letter)| match letter {
+        ')' => {
+            depth += 1;
+            false
+        }
+        '(' if depth == 0 => true,
+        '(' => {
+            depth -= 1;
+            false
+        }
+        _ => false,
+    })?;
+    let list = &list[open.0 + 1..];
+    if list.is_empty() || list == "void" {
+        return Some(Vec::new());
+    }
+    let (mut types, mut depth, mut start) = (Vec::new(), 0, 0);
+    for (place, letter) in list.char_indices() {
+        match letter {
+            '(' | '<' | '[' | '{' => depth += 1,
+            ')' | '>' | ']' | '}' => depth -= 1,
+            ',' if depth == 0 => {
+                types.push(list[start..place].trim().to_owned());
+                start = place + 1;
+            }
+            _ => {}
+        }
+    }
+    types.push(list[start..].trim().to_owned());
+    Some(types)
+}
+
+/// The layout, if every type's size is known.
+fn layout_of_types(types: &[String]) -> Option<Layout> {
+    let sizes = types.iter().map(|kind| size_of_type(kind)).collect::<Option<Vec<_>>>()?;
+    Some(Layout::from_sizes(sizes.into_iter()))
+}
+
+fn size_of_type(kind: &str) -> Option<usize> {
+    if kind.ends_with('*') || kind.ends_with('&') || kind.ends_with("* restrict") {
+        return Some(8);
+    }
+    match kind {
+        "bool" | "char" | "signed char" | "unsigned char" => Some(1),
+        "short" | "unsigned short" => Some(2),
+        "int" | "unsigned int" | "float" => Some(4),
+        "long" | "unsigned long" | "long long" | "unsigned long long" | "double" => Some(8),
+        _ => None,
+    }
+}

@@ -1,0 +1,239 @@
+//! From the library's constructor to the process's end.
+
+use core::cell::UnsafeCell;
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use streamcheck_engine::Summary;
+use streamcheck_report::{Process, Settings};
+
+use crate::lookup::real_dlsym;
+use crate::thread::{self, Inside};
+use crate::{call, desk, recorder};
+
+/// The exit code of a run that had to see CUDA calls and saw none.
+const NO_CUDA_SEEN: u8 = 67;
+
+/// The process that this memory belongs to. A child made by `vfork` shares the
+/// memory and has another id: it must not end its parent's run.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+/// Whether the last words were said.
+static CLOSED: AtomicBool = AtomicBool::new(false);
+static QUICK_STATUS: AtomicI32 = AtomicI32::new(0);
+static REAL_EXIT: AtomicUsize = AtomicUsize::new(0);
+static REAL_QUICK_EXIT: AtomicUsize = AtomicUsize::new(0);
+static LAST_PANIC: Mutex<String> = Mutex::new(String::new());
+
+unsafe extern "C" {
+    fn on_exit(function: unsafe extern "C" fn(c_int, *mut c_void), data: *mut c_void) -> c_int;
+    fn at_quick_exit(function: unsafe extern "C" fn()) -> c_int;
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: unsafe extern "C" fn() = construct;
+
+/// Registers for the process's end and for forks; everything else waits for the
+/// first CUDA call.
+unsafe extern "C" fn construct() {
+    let _inside = Inside::nest();
+    // SAFETY: functions of these types; the library is never unloaded.
+    unsafe {
+        OWNER.store(libc::getpid(), Relaxed);
+        on_exit(at_exit, core::ptr::null_mut());
+        at_quick_exit(at_quick);
+        libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child));
+    }
+}
+
+unsafe extern "C" fn at_exit(status: c_int, _data: *mut c_void) {
+    if let Some(code) = last_words(status) {
+        // SAFETY: what stdio still holds is written, as `exit` would have done next.
+        unsafe {
+            libc::fflush(core::ptr::null_mut());
+            leave(code.into())
+        }
+    }
+}
+
+unsafe extern "C" fn at_quick() {
+    if let Some(code) = last_words(QUICK_STATUS.load(Relaxed)) {
+        leave(code.into());
+    }
+}
+
+/// Ends the process at once, as `_exit` does.
+fn leave(status: c_int) -> ! {
+    let real = REAL_EXIT.load(Relaxed);
+    if real != 0 {
+        // SAFETY: the next `_exit` in the loader's order.
+        unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(c_int)>(real)(status) };
+    }
+    loop {
+        // SAFETY: ends the process.
+        unsafe { libc::syscall(libc::SYS_exit_group, status) };
+    }
+}
+
+/// A finding ends the process.
+pub(crate) fn halt(code: u8) -> ! {
+    end();
+    leave(code.into())
+}
+
+fn end() -> Option<u8> {
+    if CLOSED.swap(true, Relaxed) {
+        return None;
+    }
+    let (summary, counts) = recorder::last_news()?;
+    desk::close(&summary, &counts)
+}
+
+/// The last reports and lines. The exit code that the process must end with, if
+/// it is another than its own.
+fn last_words(status: c_int) -> Option<u8> {
+    // SAFETY: no conditions.
+    if OWNER.load(Relaxed) != unsafe { libc::getpid() } {
+        return None;
+    }
+    // Inside of a hook there may be a lock in this thread's hands.
+    let inside = Inside::enter()?;
+    let code = thread::keeping_errno(|| {
+        call::guarded(|| {
+            if recorder::started() {
+                end()
+            } else if CLOSED.swap(true, Relaxed) || is_someone_elses_helper() {
+                None
+            } else {
+                unused()
+            }
+        })
+        .flatten()
+    });
+    drop(inside);
+    code.filter(|_| status == 0)
+}
+
+/// A process that made no CUDA call.
+fn unused() -> Option<u8> {
+    let (settings, problems) = Settings::load(&[]);
+    for problem in problems {
+        crate::stderr::line(problem.text());
+    }
+    let required = settings.require_cuda == Some(true);
+    desk::open(settings, Process::this());
+    desk::close(&Summary::default(), &[]);
+    required.then_some(NO_CUDA_SEEN)
+}
+
+/// Whether the calls may have been made elsewhere: by a preloaded parent, or by
+/// children of this process.
+fn is_someone_elses_helper() -> bool {
+    // SAFETY: plain data; filled in by the call.
+    let children = unsafe {
+        let mut usage = core::mem::zeroed::<libc::rusage>();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
+        usage.ru_maxrss
+    };
+    // SAFETY: no conditions.
+    let parent = unsafe { libc::getppid() };
+    children > 0
+        || std::fs::read(format!("/proc/{parent}/maps"))
+            .is_ok_and(|maps| maps.windows(14).any(|part| part == b"libstreamcheck"))
+}
+
+fn next(place: &AtomicUsize, name: &core::ffi::CStr) -> usize {
+    let known = place.load(Relaxed);
+    if known != 0 {
+        return known;
+    }
+    let found = real_dlsym(libc::RTLD_NEXT, name) as usize;
+    place.store(found, Relaxed);
+    found
+}
+
+unsafe extern "C" fn exit_at_once(status: c_int) -> ! {
+    // A `vfork` child leaves with one system call: the memory is its parent's.
+    // SAFETY: no conditions.
+    if OWNER.load(Relaxed) == unsafe { libc::getpid() } && thread::block().depth() == 0 {
+        next(&REAL_EXIT, c"_exit");
+        if let Some(code) = last_words(status) {
+            leave(code.into());
+        }
+    }
+    leave(status)
+}
+
+/// The C library's `_exit`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _exit(status: c_int) -> ! {
+    // SAFETY: passed on.
+    unsafe { exit_at_once(status) }
+}
+
+/// The C library's `_Exit`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn _Exit(status: c_int) -> ! {
+    // SAFETY: passed on.
+    unsafe { exit_at_once(status) }
+}
+
+/// The C library's `quick_exit`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn quick_exit(status: c_int) -> ! {
+    QUICK_STATUS.store(status, Relaxed);
+    let real = next(&REAL_QUICK_EXIT, c"quick_exit");
+    if real != 0 {
+        // SAFETY: the next `quick_exit` in the loader's order.
+        unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(c_int)>(real)(status) };
+    }
+    leave(status)
+}
+
+/// The guards that a thread holds from before its fork until after it.
+struct Forking(UnsafeCell<Option<(desk::ForkGuard, recorder::ForkGuard)>>);
+
+// SAFETY: touched by the forking thread alone, which holds both locks.
+unsafe impl Sync for Forking {}
+
+static FORKING: Forking = Forking(UnsafeCell::new(None));
+
+unsafe extern "C" fn before_fork() {
+    let _inside = Inside::nest();
+    let guards = (desk::before_fork(), recorder::before_fork());
+    // SAFETY: see `Forking`.
+    unsafe { *FORKING.0.get() = Some(guards) };
+}
+
+unsafe extern "C" fn after_fork_parent() {
+    let _inside = Inside::nest();
+    // SAFETY: see `Forking`.
+    drop(unsafe { (*FORKING.0.get()).take() });
+}
+
+unsafe extern "C" fn after_fork_child() {
+    let _inside = Inside::nest();
+    // SAFETY: see `Forking`; the child has one thread.
+    let guards = unsafe { (*FORKING.0.get()).take() };
+    if let Some((desk, core)) = guards {
+        desk::fresh_after_fork(desk);
+        recorder::fresh_after_fork(core);
+    }
+    thread::block().reset_after_fork();
+    CLOSED.store(false, Relaxed);
+    // SAFETY: no conditions.
+    OWNER.store(unsafe { libc::getpid() }, Relaxed);
+}
+
+/// Keeps our own panics off standard error; [`last_panic`] tells of the last.
+pub(crate) fn keep_panics_quiet() {
+    std::panic::set_hook(Box::new(|info| {
+        let mut last = LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = info.to_string().replace('\n', " ");
+    }));
+}
+
+pub(crate) fn last_panic() -> String {
+    LAST_PANIC.lock().map(|last| last.clone()).unwrap_or_default()
+}

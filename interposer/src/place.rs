@@ -1,0 +1,93 @@
+//! The device and context that are current at a call.
+
+use std::sync::{Mutex, PoisonError};
+
+use streamcheck_model::{ContextId, DeviceId};
+
+use crate::call::Call;
+use crate::thread::{self, Place};
+use crate::{driver, provider};
+
+/// Contexts that the application created itself, in order. Every other context
+/// is some device's primary one.
+static CREATED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+/// Notes a context made by `cuCtxCreate`.
+pub(crate) fn created(context: u64) {
+    let mut created = CREATED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !created.contains(&context) {
+        created.push(context);
+    }
+}
+
+/// What was learned last on this thread.
+pub(crate) fn current() -> (DeviceId, ContextId) {
+    let place = thread::block().place();
+    (DeviceId(place.device), ContextId(place.context))
+}
+
+/// Asks CUDA, if nothing is known on this thread since the last change.
+#[inline]
+pub(crate) fn learn(_call: &Call) {
+    if !thread::block().place().known {
+        ask();
+    }
+}
+
+#[cold]
+fn ask() {
+    if let Some(place) = ask_driver().or_else(ask_runtime) {
+        thread::block().set_place(place);
+    }
+}
+
+fn ask_driver() -> Option<Place> {
+    let current = driver::unhooked(c"cuCtxGetCurrent")?;
+    let device = driver::unhooked(c"cuCtxGetDevice")?;
+    // SAFETY: types from cuda.h, enums as integers.
+    let (current, device) = unsafe {
+        (
+            core::mem::transmute::<*const (), unsafe extern "C-unwind" fn(*mut u64) -> u32>(current),
+            core::mem::transmute::<*const (), unsafe extern "C-unwind" fn(*mut i32) -> u32>(device),
+        )
+    };
+    let (mut context, mut ordinal) = (0, 0);
+    // SAFETY: both write one value and change nothing.
+    let status = unsafe {
+        match current(&mut context) {
+            0 if context != 0 => device(&mut ordinal),
+            other => other.max(1),
+        }
+    };
+    if status != 0 {
+        return None;
+    }
+    let device = u16::try_from(ordinal).ok()?;
+    let created = CREATED.lock().unwrap_or_else(PoisonError::into_inner);
+    let number = match created.iter().position(|&known| known == context) {
+        Some(place) => 0x1_0000 + place as u32,
+        None => u32::from(device),
+    };
+    Some(Place {
+        known: true,
+        device,
+        context: number,
+    })
+}
+
+fn ask_runtime() -> Option<Place> {
+    let function = provider::unhooked(c"cudaGetDevice")?;
+    // SAFETY: type from cuda_runtime_api.h.
+    let function = unsafe {
+        core::mem::transmute::<*const (), unsafe extern "C-unwind" fn(*mut i32) -> u32>(function)
+    };
+    let mut ordinal = 0;
+    // SAFETY: writes one value; a success leaves the last error alone.
+    let status = unsafe { function(&mut ordinal) };
+    let device = u16::try_from(ordinal).ok()?;
+    (status == 0).then_some(Place {
+        known: true,
+        device,
+        context: u32::from(device),
+    })
+}

@@ -1,0 +1,308 @@
+//! The one place where calls become operations and operations findings.
+//!
+//! A lock is held while the engine takes an operation in, never across a real
+//! call, and never while something is symbolized or written.
+
+use core::sync::atomic::{AtomicU8, Ordering::{Acquire, Relaxed, Release}};
+use std::sync::Mutex;
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use streamcheck_engine::{Engine, Finding, Summary};
+use streamcheck_model::{
+    Action, Call as ModelCall, Direction, HostMemory, NameId, Operation, StackId, StreamRef,
+};
+use streamcheck_report::{Process, Settings};
+
+use crate::call::Call;
+use crate::hook::Hook;
+use crate::kernels::{Kernel, Parameters};
+use crate::stacks::Stacks;
+use crate::trace_file::TraceFile;
+use crate::{capture, desk, doors, driver, place, stderr, thread};
+
+const FRESH: u8 = 0;
+const RUNNING: u8 = 1;
+const DORMANT: u8 = 2;
+
+/// What the tool is doing in this process.
+static PHASE: AtomicU8 = AtomicU8::new(FRESH);
+
+struct Core {
+    engine: Engine,
+    stacks: Stacks,
+    kernels: FxHashMap<u64, Kernel>,
+    trace: Option<TraceFile>,
+}
+
+static CORE: Mutex<Option<Box<Core>>> = Mutex::new(None);
+
+/// What the desk needs to tell of new findings.
+pub(crate) struct News {
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) stacks: FxHashMap<StackId, Vec<u64>>,
+    pub(crate) summary: Summary,
+    pub(crate) counts: Vec<u64>,
+}
+
+/// Whether the tool has stopped for good.
+#[inline]
+pub(crate) fn dormant() -> bool {
+    PHASE.load(Relaxed) == DORMANT
+}
+
+/// Whether the tool has begun in this process, even if it has stopped since.
+pub(crate) fn started() -> bool {
+    PHASE.load(Relaxed) != FRESH
+}
+
+#[inline]
+pub(crate) fn running() -> bool {
+    PHASE.load(Relaxed) == RUNNING
+}
+
+/// Stops all recording, saying why once.
+#[cold]
+pub(crate) fn give_up(why: &str) {
+    if PHASE.swap(DORMANT, Relaxed) != DORMANT {
+        let detail = crate::life::last_panic();
+        let detail = if detail.is_empty() { detail } else { format!(" ({detail})") };
+        stderr::line(&format!("{why}{detail}; checking stops here, the program goes on unchecked"));
+    }
+}
+
+/// Begins at the first CUDA call. False if this is not to be.
+#[cold]
+pub(crate) fn start() -> bool {
+    let Ok(mut core) = CORE.lock() else {
+        give_up("an internal lock is poisoned");
+        return false;
+    };
+    if core.is_some() {
+        return running();
+    }
+    crate::life::keep_panics_quiet();
+    let (settings, problems) = Settings::load(&[]);
+    for problem in problems {
+        stderr::line(problem.text());
+    }
+    let process = Process::this();
+    let (trace, problem) = TraceFile::create(&settings, &process);
+    if let Some(problem) = problem {
+        stderr::line(&problem);
+    }
+    *core = Some(Box::new(Core {
+        engine: Engine::new(settings.levels.clone()),
+        stacks: Stacks::new(settings.stacks),
+        kernels: FxHashMap::default(),
+        trace,
+    }));
+    drop(core);
+    desk::open(settings, process);
+    PHASE.store(RUNNING, Release);
+    true
+}
+
+fn with_core<R>(f: impl FnOnce(&mut Core) -> R) -> Option<R> {
+    match CORE.lock() {
+        Ok(mut core) => core.as_deref_mut().map(f),
+        Err(_) => {
+            give_up("an internal lock is poisoned");
+            None
+        }
+    }
+}
+
+impl Core {
+    fn api(&mut self, hook: &'static Hook) -> NameId {
+        let known = hook.api.load(Relaxed);
+        if known != 0 {
+            return NameId(known);
+        }
+        let id = self.engine.names_mut().intern(hook.api());
+        hook.api.store(id.0, Relaxed);
+        id
+    }
+
+    fn take_in(&mut self, call: &Call, action: Action) -> Option<News> {
+        let (device, context) = place::current();
+        let operation = Operation {
+            call: ModelCall {
+                api: self.api(call.hook),
+                thread: thread::block().number(),
+                device,
+                context,
+                stack: self.stacks.of(&call.origin, &action),
+            },
+            action,
+        };
+        let findings = self.engine.apply(&operation);
+        if let Some(trace) = &mut self.trace {
+            trace.operation(&operation, self.engine.names(), |id| self.stacks.addresses(id));
+        }
+        if findings.is_empty() {
+            return None;
+        }
+        let stacks = findings
+            .iter()
+            .flat_map(|finding| &finding.events)
+            .map(|event| (event.stack, self.stacks.addresses(event.stack).to_vec()))
+            .collect();
+        Some(News {
+            findings,
+            stacks,
+            summary: self.engine.summary(),
+            counts: self.engine.counts().to_vec(),
+        })
+    }
+}
+
+/// Records an operation and tells of what it shows.
+pub(crate) fn record(call: &Call, action: Action) {
+    let news = with_core(|core| core.take_in(call, action)).flatten();
+    if let Some(news) = news {
+        desk::tell(news);
+    }
+}
+
+/// Counts something that cannot be seen into.
+pub(crate) fn blind_spot(call: &Call, kind: &str, example: &str) {
+    with_core(|core| {
+        let names = core.engine.names_mut();
+        let action = Action::BlindSpot {
+            kind: names.intern(kind),
+            example: names.intern(example),
+        };
+        core.take_in(call, action)
+    });
+}
+
+/// Records a launch. `key` stands for the kernel in the cache; `learn` finds out
+/// about it where the cache has nothing, with no lock held.
+pub(crate) fn launched(
+    call: &Call,
+    stream: StreamRef,
+    key: u64,
+    parameters: Parameters,
+    learn: impl FnOnce() -> crate::kernels::Learned,
+) {
+    let mut attempt = |core: &mut Core| {
+        let kernel = core.kernels.get(&key)?;
+        let (pointers, layout_known) = match &kernel.layout {
+            // SAFETY: the real launch took these parameters with success, and the
+            // caller's arrays live until the hook returns.
+            Some(layout) => (unsafe { layout.pointers(parameters) }, true),
+            None => (SmallVec::new(), false),
+        };
+        let action = Action::Launched {
+            stream,
+            kernel: kernel.name,
+            pointers,
+            layout_known,
+        };
+        Some(core.take_in(call, action))
+    };
+    let Some(first) = with_core(&mut attempt) else {
+        return;
+    };
+    let news = first.or_else(|| {
+        let learned = learn();
+        with_core(|core| {
+            let name = core.engine.names_mut().intern(&learned.name);
+            core.kernels.insert(
+                key,
+                Kernel {
+                    name,
+                    layout: learned.layout,
+                },
+            );
+            attempt(core)
+        })
+        .flatten()
+    });
+    if let Some(news) = news.flatten() {
+        desk::tell(news);
+    }
+}
+
+/// Forgets all kernels: a module was unloaded, and handles come back.
+pub(crate) fn forget_kernels() {
+    if running() {
+        with_core(|core| core.kernels.clear());
+    }
+}
+
+/// What the driver knows of a copy's host side, where the engine knows nothing.
+pub(crate) fn host_memory(from: u64, to: u64, direction: Direction) -> HostMemory {
+    let host = match direction {
+        Direction::HostToDevice => from,
+        Direction::DeviceToHost => to,
+        Direction::HostToHost | Direction::DeviceToDevice | Direction::Inferred => {
+            return crate::call::UNASKED;
+        }
+    };
+    if !driver::visible() || capture::any() {
+        return crate::call::UNASKED;
+    }
+    let known = with_core(|core| core.engine.memory_kind(host).is_some());
+    if known != Some(false) {
+        return crate::call::UNASKED;
+    }
+    driver::host_memory(host)
+}
+
+/// Makes new copies of what findings need at the end of a run.
+pub(crate) fn last_news() -> Option<(Summary, Vec<u64>)> {
+    let mut core = patient_lock(&CORE)?;
+    let core = core.as_deref_mut()?;
+    if let Some(trace) = core.trace.take() {
+        trace.end();
+    }
+    Some((core.engine.summary(), core.engine.counts().to_vec()))
+}
+
+/// A lock at exit: another thread may have been stopped with it in its hands.
+pub(crate) fn patient_lock<T>(mutex: &Mutex<T>) -> Option<std::sync::MutexGuard<'_, T>> {
+    for _ in 0..200 {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(std::sync::TryLockError::Poisoned(_)) => return None,
+            Err(std::sync::TryLockError::WouldBlock) => {
+                std::thread::sleep(core::time::Duration::from_millis(1));
+            }
+        }
+    }
+    None
+}
+
+/// Puts what a finding's stacks mean into the trace.
+pub(crate) fn trace_frames(stack: StackId, frames: &[streamcheck_report::Frame]) {
+    with_core(|core| {
+        if let Some(trace) = &mut core.trace {
+            trace.frames(stack, frames);
+        }
+    });
+}
+
+/// The core's guard while a process forks.
+pub(crate) struct ForkGuard(Option<std::sync::MutexGuard<'static, Option<Box<Core>>>>);
+
+/// Takes the lock before a fork, so that the child finds it free.
+pub(crate) fn before_fork() -> ForkGuard {
+    ForkGuard(CORE.lock().ok())
+}
+
+/// In a forked child: what the parent saw is the parent's.
+pub(crate) fn fresh_after_fork(guard: ForkGuard) {
+    if let Some(mut core) = guard.0 {
+        // Not dropped: freeing in a child of a threaded process may meet a heap
+        // that another thread was changing.
+        core::mem::forget(core.take());
+    }
+    for hook in doors::all() {
+        hook.api.store(0, Relaxed);
+    }
+    if PHASE.load(Acquire) == RUNNING {
+        PHASE.store(FRESH, Release);
+    }
+}

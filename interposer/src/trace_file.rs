@@ -1,0 +1,247 @@
+//! The trace on disk: a shared mapping of a file that grows ahead of what is
+//! written, so that whatever was recorded is in the kernel's hands and survives
+//! the process being killed. It is cut to its true length at exit.
+
+use core::sync::atomic::{AtomicU32, Ordering::Release};
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+
+use streamcheck_model::trace::{Frame as TraceFrame, Header, Module as TraceModule, ProcessFacts, Writer};
+use streamcheck_model::{Names, Operation, StackId};
+use streamcheck_report::{Frame, Module, Process, Settings, fill_build_ids, modules_of_this_process};
+
+use crate::{objects, stderr};
+
+/// How far the file grows ahead, and the size of the mapping.
+const WINDOW: usize = 4 << 20;
+const PAGE: usize = 64 << 10;
+
+/// A trace being written.
+pub(crate) struct TraceFile {
+    writer: Writer,
+    bytes: Vec<u8>,
+    file: File,
+    path: PathBuf,
+    map: *mut u8,
+    map_start: usize,
+    map_size: usize,
+    length: usize,
+    newest_stack: u32,
+    generation: (u64, u64),
+    modules: Vec<Module>,
+}
+
+// SAFETY: the mapping belongs to the value and is used through `&mut` alone.
+unsafe impl Send for TraceFile {}
+
+impl TraceFile {
+    /// The trace that the settings ask for, or what is wrong with it.
+    pub(crate) fn create(settings: &Settings, process: &Process) -> (Option<Self>, Option<String>) {
+        let Some(template) = &settings.trace else {
+            return (None, None);
+        };
+        let path = template.expand(process);
+        match Self::open(&path, process) {
+            Ok(trace) => (Some(trace), None),
+            Err(error) => (
+                None,
+                Some(format!("trace {} cannot be written: {error}", path.display())),
+            ),
+        }
+    }
+
+    fn open(path: &Path, process: &Process) -> std::io::Result<Self> {
+        let (file, path) = claim(path, process.pid)?;
+        let mut bytes = Vec::new();
+        let header = Header::new(ProcessFacts {
+            pid: process.pid,
+            exe: process.exe.clone(),
+            argv: process.argv.clone(),
+            host: process.host.clone(),
+            rank: process.rank,
+        });
+        let writer = Writer::new(&header, &mut bytes);
+        let mut trace = Self {
+            writer,
+            bytes,
+            file,
+            path,
+            map: core::ptr::null_mut(),
+            map_start: 0,
+            map_size: 0,
+            length: 0,
+            newest_stack: 0,
+            generation: (0, 0),
+            modules: Vec::new(),
+        };
+        trace.flush()?;
+        Ok(trace)
+    }
+
+    /// Appends an operation.
+    pub(crate) fn operation<'a>(
+        &mut self,
+        operation: &Operation,
+        names: &Names,
+        addresses: impl FnOnce(StackId) -> &'a [u64],
+    ) {
+        if operation.call.stack.0 > self.newest_stack {
+            self.newest_stack = operation.call.stack.0;
+            self.new_modules();
+        }
+        self.writer.operation(operation, names, addresses, &mut self.bytes);
+        self.put();
+    }
+
+    /// Appends what a stack means.
+    pub(crate) fn frames(&mut self, stack: StackId, frames: &[Frame]) {
+        let frames: Vec<TraceFrame> = frames
+            .iter()
+            .map(|frame| TraceFrame {
+                function: frame.function.clone(),
+                file: frame.file.clone(),
+                line: frame.line,
+                module: frame.module.clone(),
+                offset: frame.offset,
+            })
+            .collect();
+        self.writer.frames(stack, &frames, &mut self.bytes);
+        self.put();
+    }
+
+    /// Ends the trace in order.
+    pub(crate) fn end(mut self) {
+        core::mem::take(&mut self.writer).end(&mut self.bytes);
+        self.put();
+        self.unmap();
+        // A failure leaves zeros at the end, which a reader skips.
+        let _ = self.file.set_len(self.length as u64);
+    }
+
+    /// Appends the modules that were loaded since the last look.
+    fn new_modules(&mut self) {
+        let generation = objects::generation();
+        if generation == self.generation {
+            return;
+        }
+        self.generation = generation;
+        let mut new: Vec<Module> = modules_of_this_process()
+            .into_iter()
+            .filter(|module| {
+                !self.modules.iter().any(|known| {
+                    (known.start, known.end, known.offset) == (module.start, module.end, module.offset)
+                        && known.path == module.path
+                })
+            })
+            .collect();
+        self.modules.extend(new.iter().cloned());
+        fill_build_ids(&mut new);
+        for module in new {
+            let module = TraceModule {
+                start: module.start,
+                end: module.end,
+                offset: module.offset,
+                path: module.path,
+                build_id: module.build_id,
+            };
+            self.writer.module(&module, &mut self.bytes);
+        }
+    }
+
+    /// Puts what was encoded into the file; says once if it cannot.
+    fn put(&mut self) {
+        if self.file.as_raw_fd() >= 0
+            && let Err(error) = self.flush()
+            && self.map_size != usize::MAX
+        {
+            stderr::line(&format!(
+                "trace {} ends early: {error}",
+                self.path.display()
+            ));
+            self.unmap();
+            self.map_size = usize::MAX;
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        let size = self.bytes.len();
+        if self.map_size == usize::MAX {
+            // Given up.
+            self.bytes.clear();
+            return Ok(());
+        }
+        if self.map.is_null() || self.length + size > self.map_start + self.map_size {
+            self.move_window(size)?;
+        }
+        // SAFETY: the window reaches past the batch; the file backs all of it.
+        unsafe {
+            let place = self.map.add(self.length - self.map_start);
+            if let Some((head, rest)) = self.bytes.split_first_chunk::<4>() {
+                core::ptr::copy_nonoverlapping(rest.as_ptr(), place.add(4), rest.len());
+                // The first length goes last: a reader stops at a zero length, so
+                // a kill in between leaves whole frames only.
+                if place.cast::<AtomicU32>().is_aligned() {
+                    (*place.cast::<AtomicU32>()).store(u32::from_ne_bytes(*head), Release);
+                } else {
+                    core::sync::atomic::fence(Release);
+                    place.cast::<[u8; 4]>().write_volatile(*head);
+                }
+            }
+        }
+        self.length += size;
+        self.bytes.clear();
+        Ok(())
+    }
+
+    /// Maps the file from its end on, with room for `size` bytes.
+    fn move_window(&mut self, size: usize) -> std::io::Result<()> {
+        self.unmap();
+        let start = self.length / PAGE * PAGE;
+        let window = (self.length - start + size).next_multiple_of(WINDOW);
+        // Space is taken now: a full disk found later would be a signal.
+        // SAFETY: our own descriptor.
+        let status = unsafe { libc::posix_fallocate(self.file.as_raw_fd(), start as i64, window as i64) };
+        if status != 0 {
+            return Err(std::io::Error::from_raw_os_error(status));
+        }
+        // SAFETY: a new shared mapping of our own file.
+        let map = unsafe {
+            libc::mmap(
+                core::ptr::null_mut(),
+                window,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                self.file.as_raw_fd(),
+                start as i64,
+            )
+        };
+        if map == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error());
+        }
+        (self.map, self.map_start, self.map_size) = (map.cast(), start, window);
+        Ok(())
+    }
+
+    fn unmap(&mut self) {
+        if !self.map.is_null() {
+            // SAFETY: mapped by `move_window` with this size.
+            unsafe { libc::munmap(self.map.cast(), self.map_size) };
+            self.map = core::ptr::null_mut();
+        }
+    }
+}
+
+/// Opens the trace's file, or `PATH.PID` if a living process writes to the first.
+fn claim(path: &Path, pid: u32) -> std::io::Result<(File, PathBuf)> {
+    let mut second = path.as_os_str().to_owned();
+    second.push(format!(".{pid}"));
+    for path in [path.to_owned(), second.into()] {
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
+        if file.try_lock().is_ok() {
+            file.set_len(0)?;
+            return Ok((file, path));
+        }
+    }
+    Err(std::io::Error::other("another process writes to it"))
+}
