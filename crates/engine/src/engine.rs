@@ -1,7 +1,6 @@
 //! The engine itself: what each operation does to the state.
 
-use std::collections::HashMap;
-
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use streamcheck_model::{
     Action, Call, Direction, FreeKind, HostMemory, MemoryKind, Mode, NameId, Names, Operation,
@@ -59,8 +58,8 @@ pub struct Engine {
     order: Order,
     memory: Memory,
     /// The free that each thread is in.
-    pending: HashMap<ThreadId, PendingFree>,
-    known: HashMap<FindingKey, usize>,
+    pending: FxHashMap<ThreadId, PendingFree>,
+    known: FxHashMap<FindingKey, usize>,
     counts: Vec<u64>,
     sequence: u64,
     launches: u64,
@@ -79,8 +78,8 @@ impl Engine {
             names: Names::default(),
             order: Order::default(),
             memory: Memory::default(),
-            pending: HashMap::new(),
-            known: HashMap::new(),
+            pending: FxHashMap::default(),
+            known: FxHashMap::default(),
             counts: Vec::new(),
             sequence: 0,
             launches: 0,
@@ -472,17 +471,11 @@ impl Engine {
     /// Whether `address` begins one block only because another block, which the
     /// same launch points into, ends there: a pair of iterators.
     fn is_end_of_another(&self, address: u64, pointers: &[Pointer]) -> bool {
-        let begins = self
-            .memory
-            .live(address)
-            .is_some_and(|block| block.address == address)
-            || self.memory.freed_base(address).is_some();
-        begins
-            && self.memory.live(address - 1).is_some_and(|block| {
-                block.end() == address
-                    && pointers
-                        .iter()
-                        .any(|other| (block.address..address).contains(&other.address))
+        pointers.len() > 1
+            && self.memory.ending_at(address).is_some_and(|block| {
+                pointers
+                    .iter()
+                    .any(|other| (block.address..address).contains(&other.address))
             })
     }
 

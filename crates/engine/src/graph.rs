@@ -4,10 +4,11 @@
 //! of what it knows; an edge says what ordered the two ends. The clocks decide;
 //! the graph explains, and the two always agree (`agreement`).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
+use rustc_hash::FxHashMap;
 
 use crate::clock::Epoch;
 use crate::op::OpRef;
@@ -58,7 +59,7 @@ pub(crate) struct Link {
 #[derive(Debug, Default)]
 pub(crate) struct SegmentGraph {
     graph: StableDiGraph<Epoch, Link>,
-    nodes: HashMap<Epoch, NodeIndex>,
+    nodes: FxHashMap<Epoch, NodeIndex>,
     oldest: VecDeque<Epoch>,
     /// Segments forgotten to stay within [`SegmentGraph::CAP`].
     pub(crate) evicted: u64,

@@ -9,6 +9,7 @@
 //! A verdict depends on the order of calls and on nothing else: no clock is read,
 //! so a race is found on the run in which nothing went wrong.
 
+mod address_map;
 #[cfg(test)]
 mod agreement;
 mod clock;

@@ -1,10 +1,11 @@
 //! Allocations by address: the live ones, and what is remembered of freed ones.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 use streamcheck_model::MemoryKind;
 
+use crate::address_map::AddressMap;
 use crate::op::Access;
 use crate::shadow::Shadow;
 
@@ -65,39 +66,6 @@ impl Allocation {
     }
 }
 
-/// Blocks that do not overlap, by address.
-#[derive(Debug)]
-struct AddressMap<T>(BTreeMap<u64, (u64, T)>);
-
-impl<T> Default for AddressMap<T> {
-    fn default() -> Self {
-        Self(BTreeMap::new())
-    }
-}
-
-impl<T> AddressMap<T> {
-    fn at(&self, address: u64) -> Option<&T> {
-        let (_, (end, value)) = self.0.range(..=address).next_back()?;
-        (address < *end).then_some(value)
-    }
-
-    fn at_mut(&mut self, address: u64) -> Option<&mut T> {
-        let (_, (end, value)) = self.0.range_mut(..=address).next_back()?;
-        (address < *end).then_some(value)
-    }
-
-    /// Removes every block that shares a byte with `start..end`.
-    fn remove_overlapping(&mut self, start: u64, end: u64) -> SmallVec<[T; 1]> {
-        let mut removed = SmallVec::new();
-        while let Some((&key, (block_end, _))) = self.0.range(..end).next_back()
-            && *block_end > start
-        {
-            removed.extend(self.0.remove(&key).map(|(_, value)| value));
-        }
-        removed
-    }
-}
-
 /// All memory known.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
@@ -129,12 +97,13 @@ impl Memory {
 
     /// The live allocations that share a byte with `start..end`.
     pub(crate) fn overlapping(&self, start: u64, end: u64) -> impl Iterator<Item = &Allocation> {
-        self.live
-            .0
-            .range(..end)
-            .rev()
-            .map(|(_, (_, block))| &**block)
-            .take_while(move |block| block.end() > start)
+        self.live.overlapping(start, end).map(|block| &**block)
+    }
+
+    /// The live allocation that ends at `address`, where another block begins.
+    pub(crate) fn ending_at(&self, address: u64) -> Option<&Allocation> {
+        let before = self.live(address.checked_sub(1)?)?;
+        (before.end() == address).then_some(before)
     }
 
     /// Takes in a new allocation. What it overlaps is gone: freed blocks are its
@@ -150,12 +119,12 @@ impl Memory {
         if allocation.kind == MemoryKind::StreamOrdered {
             allocation.recycled = newest.filter(|past| past.kind == MemoryKind::StreamOrdered);
         }
-        self.live.0.insert(start, (end, Box::new(allocation)));
+        self.live.insert(start, end, Box::new(allocation));
     }
 
     /// Takes the live allocation that begins at `address` away.
     pub(crate) fn remove(&mut self, address: u64) -> Option<Allocation> {
-        self.live.0.remove(&address).map(|(_, block)| *block)
+        self.live.remove(address).map(|block| *block)
     }
 
     /// Puts back an allocation whose free failed, unless its place was taken.
@@ -163,7 +132,7 @@ impl Memory {
         let (start, end) = (allocation.address, allocation.end());
         if self.overlapping(start, end).next().is_none() {
             self.freed.remove_overlapping(start, end);
-            self.live.0.insert(start, (end, Box::new(allocation)));
+            self.live.insert(start, end, Box::new(allocation));
         }
     }
 
@@ -187,18 +156,17 @@ impl Memory {
         }
         self.freed.remove_overlapping(start, end);
         self.oldest.push_back((start, past.free.op.sequence));
-        self.freed.0.insert(start, (end, Box::new(past)));
+        self.freed.insert(start, end, Box::new(past));
         while self.oldest.len() > Self::CAP {
             let Some((address, sequence)) = self.oldest.pop_front() else {
                 break;
             };
             if self
                 .freed
-                .0
-                .get(&address)
-                .is_some_and(|(_, past)| past.free.op.sequence == sequence)
+                .starting_at(address)
+                .is_some_and(|past| past.free.op.sequence == sequence)
             {
-                self.freed.0.remove(&address);
+                self.freed.remove(address);
                 self.evicted += 1;
             }
         }

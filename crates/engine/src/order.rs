@@ -13,8 +13,9 @@
 //!
 //! A wait made on the device teaches the host nothing.
 
-use std::collections::HashMap;
+use std::num::NonZeroU32;
 
+use rustc_hash::FxHashMap;
 use streamcheck_model::{Call, ContextId, Handle, NameId, StreamRef, ThreadId};
 
 use crate::clock::{Epoch, Frontier, HOST, Slot, Timeline};
@@ -23,7 +24,19 @@ use crate::op::OpRef;
 
 /// A stream's identity, never given out twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct StreamId(u32);
+pub(crate) struct StreamId(NonZeroU32);
+
+impl StreamId {
+    fn from_index(index: usize) -> Self {
+        let number = u32::try_from(index + 1).ok().and_then(NonZeroU32::new);
+        Self(number.expect("fewer than 2^32 streams"))
+    }
+
+    #[inline]
+    fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
 
 /// What kind of stream it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,11 +101,11 @@ pub(crate) struct Gap {
 pub(crate) struct Order {
     host: Timeline,
     streams: Vec<Stream>,
-    created: HashMap<Handle, StreamId>,
-    per_thread: HashMap<(ThreadId, ContextId), StreamId>,
-    contexts: HashMap<ContextId, Context>,
-    events: HashMap<Handle, Event>,
-    host_functions: HashMap<u64, Frontier>,
+    created: FxHashMap<Handle, StreamId>,
+    per_thread: FxHashMap<(ThreadId, ContextId), StreamId>,
+    contexts: FxHashMap<ContextId, Context>,
+    events: FxHashMap<Handle, Event>,
+    host_functions: FxHashMap<u64, Frontier>,
     /// Which stream each slot belongs to.
     slots: Vec<Option<StreamId>>,
     numbered: u32,
@@ -104,11 +117,11 @@ impl Default for Order {
         Self {
             host: Timeline::new(HOST),
             streams: Vec::new(),
-            created: HashMap::new(),
-            per_thread: HashMap::new(),
-            contexts: HashMap::new(),
-            events: HashMap::new(),
-            host_functions: HashMap::new(),
+            created: FxHashMap::default(),
+            per_thread: FxHashMap::default(),
+            contexts: FxHashMap::default(),
+            events: FxHashMap::default(),
+            host_functions: FxHashMap::default(),
             slots: vec![None],
             numbered: 0,
             graph: SegmentGraph::default(),
@@ -118,7 +131,7 @@ impl Default for Order {
 
 impl Order {
     fn add(&mut self, kind: StreamKind, handle: Handle, call: &Call) -> StreamId {
-        let id = StreamId(self.streams.len() as u32);
+        let id = StreamId::from_index(self.streams.len());
         let slot = self.slots.len() as Slot;
         self.slots.push(Some(id));
         let number = if matches!(kind, StreamKind::Blocking | StreamKind::NonBlocking) {
@@ -142,11 +155,11 @@ impl Order {
     }
 
     fn stream(&self, id: StreamId) -> &Stream {
-        &self.streams[id.0 as usize]
+        &self.streams[id.index()]
     }
 
     fn stream_mut(&mut self, id: StreamId) -> &mut Stream {
-        &mut self.streams[id.0 as usize]
+        &mut self.streams[id.index()]
     }
 
     /// The stream that a call means. One whose creation was not seen is taken as
@@ -223,7 +236,7 @@ impl Order {
         reason: Reason,
         call: Option<OpRef>,
     ) -> bool {
-        let line = &mut self.streams[id.0 as usize].line;
+        let line = &mut self.streams[id.index()].line;
         learn(&mut self.graph, line, frontier, reason, call)
     }
 
@@ -275,7 +288,7 @@ impl Order {
     /// Puts an operation into a stream.
     pub(crate) fn submit(&mut self, id: StreamId, op: OpRef) -> Epoch {
         self.prepare(id);
-        let stream = &mut self.streams[id.0 as usize];
+        let stream = &mut self.streams[id.index()];
         let (epoch, opens) = stream.line.operate();
         if opens {
             let before = Epoch {
@@ -341,7 +354,7 @@ impl Order {
     /// end is out of sight.
     fn learn_everything(&mut self, id: StreamId) {
         for other in 0..self.streams.len() {
-            if other != id.0 as usize {
+            if other != id.index() {
                 let frontier = self.streams[other].line.frontier();
                 self.learn(id, &frontier, Reason::Unseen, None);
             }

@@ -5,8 +5,6 @@
 //! libraries may carve up one slab, and a kernel conflicts with a copy or fill
 //! whose bytes hold the pointer.
 
-use std::collections::BTreeMap;
-
 use smallvec::SmallVec;
 use streamcheck_model::{Mode, Region};
 
@@ -51,9 +49,66 @@ impl Record {
     }
 }
 
+/// Records by pointer, in the order of the pointers.
+#[derive(Debug, Default)]
+struct PointerTable {
+    addresses: SmallVec<[u64; 2]>,
+    records: SmallVec<[SmallVec<[Record; 1]>; 1]>,
+}
+
+impl PointerTable {
+    fn get(&self, address: u64) -> &[Record] {
+        self.addresses
+            .binary_search(&address)
+            .map_or(&[], |place| &self.records[place])
+    }
+
+    fn entry(&mut self, address: u64) -> &mut SmallVec<[Record; 1]> {
+        let place = match self.addresses.binary_search(&address) {
+            Ok(place) => place,
+            Err(place) => {
+                self.addresses.insert(place, address);
+                self.records.insert(place, SmallVec::new());
+                place
+            }
+        };
+        &mut self.records[place]
+    }
+
+    /// The pointers in `start..end` with their records.
+    fn range(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, &[Record])> {
+        let first = self.addresses.partition_point(|address| *address < start);
+        let last = self
+            .addresses
+            .partition_point(|address| *address < end)
+            .max(first);
+        self.addresses[first..last]
+            .iter()
+            .zip(&self.records[first..last])
+            .map(|(a, r)| (*a, &r[..]))
+    }
+
+    /// Keeps the wanted records of the pointers in `start..end`.
+    fn retain(&mut self, start: u64, end: u64, wanted: impl Fn(&Record) -> bool) {
+        let first = self.addresses.partition_point(|address| *address < start);
+        let last = self.addresses.partition_point(|address| *address < end);
+        for place in (first..last).rev() {
+            self.records[place].retain(|record| wanted(record));
+            if self.records[place].is_empty() {
+                self.records.remove(place);
+                self.addresses.remove(place);
+            }
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.records.iter().map(SmallVec::len).sum()
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Shadow {
-    pointers: BTreeMap<u64, SmallVec<[Record; 1]>>,
+    pointers: PointerTable,
     regions: Vec<(Region, Record)>,
     count: usize,
 }
@@ -81,19 +136,15 @@ impl Shadow {
         };
         match footprint {
             Footprint::Pointer(address) => {
-                self.pointers
-                    .get(&address)
-                    .into_iter()
-                    .flatten()
-                    .for_each(&mut look);
+                self.pointers.get(address).iter().for_each(&mut look);
                 self.regions
                     .iter()
                     .filter(|(region, _)| region.contains(address))
                     .for_each(|(_, record)| look(record));
             }
             Footprint::Exact(region) => {
-                for (address, records) in self.pointers.range(region.address..region.end()) {
-                    if region.contains(*address) {
+                for (address, records) in self.pointers.range(region.address, region.end()) {
+                    if region.contains(address) {
                         records.iter().for_each(&mut look);
                     }
                 }
@@ -122,7 +173,7 @@ impl Shadow {
         let redundant = |old: &Record| old.superseded_by(mode) && knows(&old.access);
         match footprint {
             Footprint::Pointer(address) => {
-                let records = self.pointers.entry(address).or_default();
+                let records = self.pointers.entry(address);
                 self.count -= records.len();
                 records.retain(|old| !redundant(old));
                 records.push(record);
@@ -132,39 +183,25 @@ impl Shadow {
                 if region.bytes() == 0 {
                     return 0;
                 }
-                if region.rows == 1 && !self.pointers.is_empty() {
-                    let inside: SmallVec<[u64; 4]> = self
-                        .pointers
-                        .range(region.address..region.end())
-                        .map(|(address, _)| *address)
-                        .collect();
-                    for address in inside {
-                        self.thin(address, redundant);
-                    }
+                if region.rows == 1 {
+                    self.pointers
+                        .retain(region.address, region.end(), |old| !redundant(old));
                 }
-                let before = self.regions.len();
                 self.regions
                     .retain(|(old, record)| !(covers(&region, old) && redundant(record)));
+                // Each later copy looks at all regions, so those that are over go
+                // whenever their number has doubled.
+                if self.regions.len() >= 64 && self.regions.len().is_power_of_two() {
+                    self.regions.retain(|(_, record)| !over(&record.access));
+                }
                 self.regions.push((region, record));
-                self.count = self.count + self.regions.len() - before;
+                self.count = self.regions.len() + self.pointers.count();
             }
         }
         if self.count > Self::CAP {
             self.shrink(over)
         } else {
             0
-        }
-    }
-
-    /// Drops the records at one pointer that are redundant.
-    fn thin(&mut self, address: u64, redundant: impl Fn(&Record) -> bool) {
-        if let Some(records) = self.pointers.get_mut(&address) {
-            self.count -= records.len();
-            records.retain(|old| !redundant(old));
-            self.count += records.len();
-            if records.is_empty() {
-                self.pointers.remove(&address);
-            }
         }
     }
 
@@ -181,7 +218,8 @@ impl Shadow {
             .collect();
         sequences.extend(
             self.pointers
-                .values()
+                .records
+                .iter()
                 .flatten()
                 .map(|record| record.access.op.sequence),
         );
@@ -195,11 +233,8 @@ impl Shadow {
 
     fn keep(&mut self, wanted: impl Fn(&Record) -> bool) {
         self.regions.retain(|(_, record)| wanted(record));
-        self.pointers.retain(|_, records| {
-            records.retain(|record| wanted(record));
-            !records.is_empty()
-        });
-        self.count = self.regions.len() + self.pointers.values().map(SmallVec::len).sum::<usize>();
+        self.pointers.retain(0, u64::MAX, wanted);
+        self.count = self.regions.len() + self.pointers.count();
     }
 }
 
