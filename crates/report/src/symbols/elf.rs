@@ -243,7 +243,7 @@ impl Symbols {
 
 /// The build id of the ELF file at `path`.
 pub(super) fn build_id(path: &Path) -> Option<String> {
-    with_object(path, debug_files::build_id)
+    with_object(path, |object| Some(debug_files::build_id(object))).flatten()
 }
 
 /// Hands an ELF file to `look`, reading only those parts of it that are looked at.
