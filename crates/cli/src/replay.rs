@@ -44,7 +44,10 @@ pub(crate) fn replay(replay: &Replay) -> Result<u8, Failure> {
     }
     let merged = collection.merge(&process);
     if merged.saw_cuda() {
-        output::err(&report::summary(&merged));
+        output::err(&report::summary(
+            &merged,
+            report::remarks(&merged, &settings),
+        ));
     } else if failures.is_empty() {
         output::say("no CUDA call is in the trace");
     }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use streamcheck_report::json::Report;
+use streamcheck_report::suppressions::Suppressions;
 use streamcheck_report::text::thousands;
 use streamcheck_report::{PathTemplate, Process, Reporter, Settings, verdict};
 
@@ -31,7 +32,7 @@ pub(crate) fn report(report: &args::Report) -> Result<u8, Failure> {
                 .iter()
                 .map(|finding| streamcheck_report::terminal::render(finding, color))
                 .collect();
-            findings + &summary(&merged)
+            findings + &summary(&merged, Vec::new())
         }
     };
     if report.output == Path::new("-") {
@@ -47,8 +48,8 @@ pub(crate) fn report(report: &args::Report) -> Result<u8, Failure> {
     })
 }
 
-/// What all processes together came to, in lines for a person.
-pub(crate) fn summary(merged: &Merged) -> String {
+/// What all processes together came to, in lines for a person; `remarks` follow.
+pub(crate) fn summary(merged: &Merged, remarks: Vec<String>) -> String {
     let mut lines = verdict(&merged.report);
     if merged.processes > 1 {
         lines[0].push_str(&format!(
@@ -56,10 +57,23 @@ pub(crate) fn summary(merged: &Merged) -> String {
             thousands(merged.processes as u64)
         ));
     }
+    lines.extend(remarks);
     lines
         .iter()
         .map(|line| format!("streamcheck: {line}\n"))
         .collect()
+}
+
+/// What is to be said of suppressions: those that no finding of any process used.
+pub(crate) fn remarks(merged: &Merged, settings: &Settings) -> Vec<String> {
+    let Some(Ok(mut suppressions)) = settings.suppressions.as_deref().map(Suppressions::read)
+    else {
+        return Vec::new();
+    };
+    for finding in &merged.report.findings {
+        suppressions.reason(finding);
+    }
+    suppressions.remarks()
 }
 
 /// Makes sure that what the gate reads can be read.

@@ -73,7 +73,10 @@ pub(crate) fn run(run: &Run) -> Result<u8, Failure> {
 
     let merged = collection.merge(&process);
     if merged.saw_cuda() {
-        output::err(&report::summary(&merged));
+        output::err(&report::summary(
+            &merged,
+            report::remarks(&merged, &settings),
+        ));
     } else {
         output::say(
             "no CUDA call was seen in any process; a statically linked or set-user-ID program \
