@@ -249,9 +249,14 @@ impl Report {
                     None => summary.blind_spots.push(spot),
                 }
             }
+            // One process's findings are different ones, however alike.
+            let mut alike = std::collections::HashMap::new();
             for finding in report.findings {
+                let key = identity(&finding);
+                let number = alike.entry(key.clone()).or_insert(0_usize);
+                *number += 1;
                 let place = *places
-                    .entry(identity(&finding))
+                    .entry((key, *number))
                     .or_insert(merged.findings.len());
                 match merged.findings.get_mut(place) {
                     Some(known) => known.count += finding.count,
@@ -294,7 +299,7 @@ fn identity(finding: &Finding) -> String {
             event.role,
             event.api,
             event.kernel,
-            event.stack.first().map(Frame::place)
+            event.stack.first().map(|frame| (frame.place(), frame.line))
         ));
     }
     key
@@ -492,5 +497,17 @@ pub(crate) mod tests {
         let counts: Vec<_> = merged.findings.iter().map(|f| f.count).collect();
         assert_eq!(counts, [5, 1]);
         assert_eq!(merged.summary.errors, 2);
+    }
+
+    #[test]
+    fn findings_of_one_process_stay_apart() {
+        let mut one = report();
+        let mut twin = one.findings[0].clone();
+        one.findings.push(twin.clone());
+        twin.events[0].stack[0].line = Some(11);
+        one.findings.push(twin);
+        let merged = Report::merge(&process(), vec![one.clone(), one]);
+        let counts: Vec<_> = merged.findings.iter().map(|f| f.count).collect();
+        assert_eq!(counts, [2, 2, 2]);
     }
 }
