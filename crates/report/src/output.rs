@@ -318,6 +318,51 @@ mod tests {
     }
 
     #[test]
+    fn a_killed_writer_leaves_no_claim() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("r.json");
+        fs::write(&path, "old").unwrap();
+        let ready = directory.path().join("ready");
+        let mut writer = std::process::Command::new("flock")
+            .args(["--exclusive", "--no-fork"])
+            .arg(&path)
+            .args(["sh", "-c", "touch \"$0\"; exec sleep 600"])
+            .arg(&ready)
+            .spawn()
+            .expect("util-linux's flock");
+        while !ready.exists() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let second = Output::claim(&path, 2, "2").unwrap();
+        assert_eq!(second.path().file_name().unwrap(), "r.json.2");
+        writer.kill().unwrap();
+        writer.wait().unwrap();
+        let third = Output::claim(&path, 3, "3").unwrap();
+        assert_eq!(third.path().file_name().unwrap(), "r.json");
+    }
+
+    #[test]
+    fn a_descriptor_that_became_the_applications_stays_open() {
+        use std::os::fd::AsRawFd;
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("theirs");
+        fs::write(&path, "").unwrap();
+        let open = |number: i32| fs::read_link(format!("/proc/self/fd/{number}")).ok();
+        let file = File::open(&path).unwrap();
+        let (number, own) = (file.as_raw_fd(), identity(&file).unwrap());
+        let claim = |file, identity| Claim {
+            file: Some(file),
+            identity,
+        };
+        drop(claim(file, (own.0, own.1.wrapping_add(1))));
+        assert_eq!(open(number), Some(path.clone()));
+        let file = File::open(&path).unwrap();
+        let number = file.as_raw_fd();
+        drop(claim(file, own));
+        assert_ne!(open(number), Some(path));
+    }
+
+    #[test]
     fn a_link_stays_a_link() {
         let directory = tempfile::tempdir().unwrap();
         let target = directory.path().join("target");

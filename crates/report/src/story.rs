@@ -194,11 +194,11 @@ pub fn bare_name(function: &str) -> &str {
     }
     let head = function[..end].trim_end();
     // The return type ends at the last space that is not the namespace's own.
-    let spaces = head.match_indices(' ').map(|(place, _)| place);
+    let mut spaces = head.match_indices(' ').map(|(place, _)| place);
     let own = |place: usize| {
         head[..place].ends_with("(anonymous") && head[place..].starts_with(" namespace)")
     };
-    match spaces.filter(|place| !own(*place)).next_back() {
+    match spaces.rfind(|place| !own(*place)) {
         Some(space) => &head[space + 1..],
         None => head,
     }
