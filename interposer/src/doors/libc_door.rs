@@ -2,7 +2,7 @@
 //! application has host memory registered with CUDA.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use streamcheck_model::FreeKind;
@@ -23,6 +23,8 @@ static RANGES: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
 static REAL_FREE: AtomicUsize = AtomicUsize::new(0);
 static REAL_REALLOC: AtomicUsize = AtomicUsize::new(0);
 static REAL_MUNMAP: AtomicUsize = AtomicUsize::new(0);
+/// While a look-up of one of them runs.
+static RESOLVING: AtomicBool = AtomicBool::new(false);
 
 /// The names of the C library's functions that are exported, for tests and the
 /// export list.
@@ -138,8 +140,10 @@ fn real(place: &AtomicUsize, name: &core::ffi::CStr) -> usize {
         return known;
     }
     let _inside = Inside::nest();
+    RESOLVING.store(true, Relaxed);
     let found = real_dlsym(libc::RTLD_NEXT, name) as usize;
     place.store(found, Relaxed);
+    RESOLVING.store(false, Relaxed);
     found
 }
 
@@ -147,9 +151,8 @@ unsafe extern "C-unwind" fn slow_free(address: *mut c_void) {
     // SAFETY: the block's size is the allocator's to know; null is 0.
     let size = || unsafe { libc::malloc_usable_size(address) };
     let begun = released(&FREE, address as u64, size);
-    let known = REAL_FREE.load(Relaxed);
-    if known == 0 && thread::block().depth() > 0 {
-        // Freed by the loader inside our own look-up of `free`: kept.
+    if RESOLVING.load(Relaxed) {
+        // Freed by the loader inside the look-up of `free`: kept.
         return;
     }
     let function = real(&REAL_FREE, c"free");
