@@ -452,11 +452,11 @@ impl Engine {
         }
         let (id, mut op) = self.on_stream(stream, call);
         op.kernel = kernel;
-        let meant = pointers
+        let uses: SmallVec<[(Footprint, Mode); 8]> = pointers
             .iter()
-            .filter(|pointer| !self.is_end_of_another(pointer.address, pointers));
-        let uses: SmallVec<[(Footprint, Mode); 8]> = meant
-            .map(|pointer| (Footprint::Pointer(pointer.address), pointer.mode))
+            .enumerate()
+            .filter(|(place, _)| !self.ends_a_range(*place, pointers))
+            .map(|(_, pointer)| (Footprint::Pointer(pointer.address), pointer.mode))
             .collect();
         self.serializes(
             id,
@@ -468,15 +468,21 @@ impl Engine {
         self.touch(id, Access { epoch, op }, &uses, found);
     }
 
-    /// Whether `address` begins one block only because another block, which the
-    /// same launch points into, ends there: a pair of iterators.
-    fn is_end_of_another(&self, address: u64, pointers: &[Pointer]) -> bool {
-        pointers.len() > 1
-            && self.memory.ending_at(address).is_some_and(|block| {
-                pointers
-                    .iter()
-                    .any(|other| (block.address..address).contains(&other.address))
-            })
+    /// Whether the pointer at `place` begins one block only because another, which
+    /// the pointer before it points into, ends there: the end of a range of
+    /// iterators. Two parameters that may be written are taken as two buffers, which
+    /// a pool often places side by side.
+    fn ends_a_range(&self, place: usize, pointers: &[Pointer]) -> bool {
+        let Some(begin) = place.checked_sub(1).map(|before| pointers[before]) else {
+            return false;
+        };
+        let end = pointers[place];
+        begin.mode == end.mode
+            && end.mode != Mode::Write
+            && self
+                .memory
+                .ending_at(end.address)
+                .is_some_and(|block| (block.address..end.address).contains(&begin.address))
     }
 
     /// Reports work on the legacy stream that holds up others.
