@@ -161,7 +161,12 @@ export! {
         let mut active = 0;
         driver.cuDevicePrimaryCtxGetState(false, current(driver)?, flags, Out(&mut active))
     }
-    cudaDeviceSynchronize() { ready()?.cuCtxSynchronize(false) }
+    cudaDeviceSynchronize() {
+        let driver = ready()?;
+        let mut context = 0;
+        driver.cuCtxGetCurrent(false, Out(&mut context))?;
+        driver.cuCtxSynchronize(false, context)
+    }
     cudaDeviceReset() {
         let driver = driver()?;
         let device = current(driver)?;

@@ -81,7 +81,7 @@ driver! {
     cuCtxGetCurrent 4000 (context: Out<Handle>);
     cuCtxSetCurrent 4000 (context: Handle);
     cuCtxGetDevice 2000 (device: Out<i32>);
-    cuCtxSynchronize 2000 ();
+    cuCtxSynchronize 13000 (context: Handle);
     cuCtxGetStreamPriorityRange 5050 (least: Out<i32>, greatest: Out<i32>);
     cuCtxGetLimit 3010 (value: Out<usize>, which: u32);
     cuCtxSetLimit 3010 (which: u32, value: usize);
