@@ -12,6 +12,21 @@ use crate::{driver, provider};
 /// is some device's primary one.
 static CREATED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
+/// Every context that was current at a call, and where that is.
+static KNOWN: Mutex<Vec<(u64, Place)>> = Mutex::new(Vec::new());
+
+/// Runs `f` as if `context` were current; as things are if nothing was ever done in it.
+pub(crate) fn within(context: u64, f: impl FnOnce()) {
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let place = known.iter().find(|(known, _)| *known == context).map(|(_, place)| *place);
+    drop(known);
+    let block = thread::block();
+    let here = block.place();
+    block.set_place(place.unwrap_or(here));
+    f();
+    block.set_place(here);
+}
+
 /// Notes a context made by `cuCtxCreate`.
 pub(crate) fn created(context: u64) {
     let mut created = CREATED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -47,7 +62,9 @@ fn ask_driver() -> Option<Place> {
     // SAFETY: types from cuda.h, enums as integers.
     let (current, device) = unsafe {
         (
-            core::mem::transmute::<*const (), unsafe extern "C-unwind" fn(*mut u64) -> u32>(current),
+            core::mem::transmute::<*const (), unsafe extern "C-unwind" fn(*mut u64) -> u32>(
+                current,
+            ),
             core::mem::transmute::<*const (), unsafe extern "C-unwind" fn(*mut i32) -> u32>(device),
         )
     };
@@ -68,11 +85,15 @@ fn ask_driver() -> Option<Place> {
         Some(place) => 0x1_0000 + place as u32,
         None => u32::from(device),
     };
-    Some(Place {
+    let place = Place {
         known: true,
         device,
         context: number,
-    })
+    };
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.retain(|(known, _)| *known != context);
+    known.push((context, place));
+    Some(place)
 }
 
 fn ask_runtime() -> Option<Place> {

@@ -82,5 +82,10 @@ mod driver {
         fn cuCtxSynchronize: () after(call) {
             call.record(Action::DeviceSynchronized);
         }
+        // What cudaDeviceSynchronize of CUDA 13 ends in.
+        fn cuCtxSynchronize_v2: (context: usize) after(call) {
+            crate::place::learn(call);
+            crate::place::within(context as u64, || call.record(Action::DeviceSynchronized));
+        }
     }
 }
