@@ -194,8 +194,7 @@ impl Reporter {
         let report = self.report(summary, counts);
         let mut lines = if summary.operations == 0 {
             vec![format!(
-                "no CUDA call was seen in {} (pid {}), so nothing was checked; \
-                 `streamcheck doctor` tells why",
+                "no CUDA call was seen in {} (pid {}), so nothing was checked",
                 clean(&report.process.exe, 300),
                 report.process.pid
             )]
