@@ -47,7 +47,9 @@ fn is_capturing(call: &Call, raw: usize) -> bool {
     };
     // SAFETY: both functions have this type; enums are 32-bit integers in C.
     let function = unsafe {
-        core::mem::transmute::<*const (), unsafe extern "C-unwind" fn(usize, *mut u32) -> u32>(function)
+        core::mem::transmute::<*const (), unsafe extern "C-unwind" fn(usize, *mut u32) -> u32>(
+            function,
+        )
     };
     let mut state = 0;
     // SAFETY: the application has just used this stream with success.

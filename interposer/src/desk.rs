@@ -61,7 +61,10 @@ pub(crate) fn tell(news: News) {
             ..
         } = desk;
         let added = reporter.add(finding, &mut |stack| {
-            let addresses = news.stacks.get(&stack).map_or(&[][..], |addresses| addresses);
+            let addresses = news
+                .stacks
+                .get(&stack)
+                .map_or(&[][..], |addresses| addresses);
             let frames = symbolizer.frames(addresses);
             recorder::trace_frames(stack, &frames);
             frames

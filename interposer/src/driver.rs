@@ -5,15 +5,18 @@
 //! pointer: the address of every hooked export, twins included, leads to its hook.
 
 use core::ffi::{CStr, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering::{Acquire, Relaxed, Release}};
+use core::sync::atomic::{
+    AtomicPtr,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::sync::Mutex;
 
 use rustc_hash::FxHashMap;
 use streamcheck_model::HostMemory;
 
+use crate::doors;
 use crate::hook::{Door, Hook};
 use crate::lookup::{open_loaded, real_dlsym};
-use crate::doors;
 use crate::thread::Inside;
 
 /// What was found in libcuda, once it was met.
@@ -105,7 +108,12 @@ pub(crate) fn unhooked(name: &'static CStr) -> Option<*const ()> {
     static KNOWN: Mutex<Option<FxHashMap<usize, usize>>> = Mutex::new(None);
     let driver = driver()?;
     let place = name.as_ptr() as usize;
-    let known = KNOWN.lock().ok()?.get_or_insert_default().get(&place).copied();
+    let known = KNOWN
+        .lock()
+        .ok()?
+        .get_or_insert_default()
+        .get(&place)
+        .copied();
     let address = known.unwrap_or_else(|| {
         // Outside of the lock: the loader's own lock may be held by a thread that
         // waits for ours in a constructor.
@@ -129,8 +137,9 @@ pub(crate) fn host_memory(address: u64) -> HostMemory {
     };
     let mut kind = 0;
     // SAFETY: the type is cuda.h's; the call changes nothing.
-    let status =
-        unsafe { core::mem::transmute::<*const (), GetAttribute>(get)(&mut kind, MEMORY_TYPE, address) };
+    let status = unsafe {
+        core::mem::transmute::<*const (), GetAttribute>(get)(&mut kind, MEMORY_TYPE, address)
+    };
     match (status, kind) {
         (0, HOST) => HostMemory::Pinned,
         (0, _) => HostMemory::Unasked,

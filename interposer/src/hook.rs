@@ -45,7 +45,8 @@ impl Hook {
         Self {
             name,
             door,
-            per_thread: ends_with(name.to_bytes(), b"_ptsz") || ends_with(name.to_bytes(), b"_ptds"),
+            per_thread: ends_with(name.to_bytes(), b"_ptsz")
+                || ends_with(name.to_bytes(), b"_ptds"),
             stub,
             reals: [const { AtomicPtr::new(core::ptr::null_mut()) }; PROVIDERS],
             api: AtomicU32::new(0),

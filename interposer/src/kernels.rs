@@ -174,13 +174,17 @@ static HANDLES: Mutex<Option<FxHashMap<u64, u64>>> = Mutex::new(None);
 /// Notes `__cudaRegisterFunction`.
 pub(crate) fn registered(host_function: u64, name: u64) {
     let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
-    registered.get_or_insert_default().insert(host_function, name);
+    registered
+        .get_or_insert_default()
+        .insert(host_function, name);
 }
 
 /// Notes `__cudaGetKernel`.
 pub(crate) fn handle_made(handle: u64, host_function: u64) {
     let mut handles = HANDLES.lock().unwrap_or_else(PoisonError::into_inner);
-    handles.get_or_insert_default().insert(handle, host_function);
+    handles
+        .get_or_insert_default()
+        .insert(handle, host_function);
 }
 
 fn look_up(map: &Mutex<Option<FxHashMap<u64, u64>>>, key: u64) -> Option<u64> {
@@ -197,7 +201,13 @@ pub(crate) fn learn(handle: u64, function: u64) -> Learned {
         .or_else(|| symbol_name(host_function));
     let types = name.as_deref().and_then(parameter_types);
     let layout = driver_layout(function)
-        .or_else(|| if handle == 0 { None } else { runtime_layout(handle) })
+        .or_else(|| {
+            if handle == 0 {
+                None
+            } else {
+                runtime_layout(handle)
+            }
+        })
         .or_else(|| types.as_deref().and_then(layout_of_types))
         .map(|layout| match &types {
             Some(types) => layout.with_modes(types),
@@ -229,12 +239,17 @@ fn driver_name(function: u64) -> Option<String> {
         .find_map(|get| {
             let mut text = core::ptr::null();
             // SAFETY: the type is cuda.h's; the handle was just launched.
-            let status = unsafe { core::mem::transmute::<*const (), GetName>(get)(&mut text, function) };
+            let status =
+                unsafe { core::mem::transmute::<*const (), GetName>(get)(&mut text, function) };
             if status != 0 || text.is_null() {
                 return None;
             }
             // SAFETY: the driver's own text, which lives as long as the module.
-            Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+            Some(
+                unsafe { CStr::from_ptr(text) }
+                    .to_string_lossy()
+                    .into_owned(),
+            )
         })
 }
 
@@ -302,7 +317,11 @@ fn runtime_layout(handle: u64) -> Option<Layout> {
 /// The name of the function at an address, from the symbols of its file.
 fn symbol_name(address: u64) -> Option<String> {
     let object = objects::containing(address)?;
-    let path = if object.path.is_empty() { "/proc/self/exe" } else { &object.path };
+    let path = if object.path.is_empty() {
+        "/proc/self/exe"
+    } else {
+        &object.path
+    };
     let cache = object::ReadCache::new(std::fs::File::open(path).ok()?);
     let file = object::File::parse(&cache).ok()?;
     let wanted = address - object.base;
@@ -322,18 +341,21 @@ fn parameter_types(name: &str) -> Option<Vec<String>> {
     let list = text.strip_suffix(')')?;
     // The opening parenthesis that matches the last closing one.
     let mut depth = 0;
-    let open = list.char_indices().rev().find(|&(_, letter)| match letter {
-        ')' => {
-            depth += 1;
-            false
-        }
-        '(' if depth == 0 => true,
-        '(' => {
-            depth -= 1;
-            false
-        }
-        _ => false,
-    })?;
+    let open = list
+        .char_indices()
+        .rev()
+        .find(|&(_, letter)| match letter {
+            ')' => {
+                depth += 1;
+                false
+            }
+            '(' if depth == 0 => true,
+            '(' => {
+                depth -= 1;
+                false
+            }
+            _ => false,
+        })?;
     let list = &list[open.0 + 1..];
     if list.is_empty() || list == "void" {
         return Some(Vec::new());
@@ -356,7 +378,10 @@ fn parameter_types(name: &str) -> Option<Vec<String>> {
 
 /// The layout, if every type's size is known.
 fn layout_of_types(types: &[String]) -> Option<Layout> {
-    let sizes = types.iter().map(|kind| size_of_type(kind)).collect::<Option<Vec<_>>>()?;
+    let sizes = types
+        .iter()
+        .map(|kind| size_of_type(kind))
+        .collect::<Option<Vec<_>>>()?;
     Some(Layout::from_sizes(sizes.into_iter()))
 }
 

@@ -43,7 +43,11 @@ unsafe extern "C" fn construct() {
         OWNER.store(libc::getpid(), Relaxed);
         on_exit(at_exit, core::ptr::null_mut());
         at_quick_exit(at_quick);
-        libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child));
+        libc::pthread_atfork(
+            Some(before_fork),
+            Some(after_fork_parent),
+            Some(after_fork_child),
+        );
     }
 }
 
@@ -235,5 +239,8 @@ pub(crate) fn keep_panics_quiet() {
 }
 
 pub(crate) fn last_panic() -> String {
-    LAST_PANIC.lock().map(|last| last.clone()).unwrap_or_default()
+    LAST_PANIC
+        .lock()
+        .map(|last| last.clone())
+        .unwrap_or_default()
 }

@@ -151,7 +151,11 @@ unsafe extern "C" fn decide_dlsym(
 ) -> Answer {
     find_real();
     // SAFETY: `name` is the caller's, as for `dlsym` itself.
-    unsafe { decide(name, handle, return_address, |name| real_dlsym(handle, name)) }
+    unsafe {
+        decide(name, handle, return_address, |name| {
+            real_dlsym(handle, name)
+        })
+    }
 }
 
 unsafe extern "C" fn decide_dlvsym(
@@ -213,7 +217,12 @@ unsafe fn decide(
 }
 
 /// Which function to hand out where the real look-up of `hook`'s name found `found`.
-fn hook_for(hook: &'static Hook, handle: *mut c_void, found: *mut c_void, return_address: u64) -> *mut c_void {
+fn hook_for(
+    hook: &'static Hook,
+    handle: *mut c_void,
+    found: *mut c_void,
+    return_address: u64,
+) -> *mut c_void {
     if found == hook.address() {
         // The application found our export. It is an answer only if a real
         // function stands behind it.

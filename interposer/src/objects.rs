@@ -33,7 +33,11 @@ struct Dynamic {
 /// How many objects the loader has added and removed so far.
 pub(crate) fn generation() -> (u64, u64) {
     let mut counts = (0, 0);
-    unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, size: usize, out: *mut c_void) -> c_int {
+    unsafe extern "C" fn first(
+        info: *mut libc::dl_phdr_info,
+        size: usize,
+        out: *mut c_void,
+    ) -> c_int {
         if size >= size_of::<libc::dl_phdr_info>() {
             // SAFETY: the loader passes a valid `info`; `out` is the caller's pair.
             unsafe { *out.cast::<(u64, u64)>() = ((*info).dlpi_adds, (*info).dlpi_subs) };
@@ -48,7 +52,11 @@ pub(crate) fn generation() -> (u64, u64) {
 /// All loaded objects, the main program first.
 pub(crate) fn list() -> Vec<Object> {
     let mut objects: Vec<Object> = Vec::new();
-    unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _size: usize, out: *mut c_void) -> c_int {
+    unsafe extern "C" fn each(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        out: *mut c_void,
+    ) -> c_int {
         // SAFETY: the loader passes a valid `info`, whose program headers and name
         // stay readable during the callback; `out` is the caller's vector.
         unsafe {
@@ -59,7 +67,9 @@ pub(crate) fn list() -> Vec<Object> {
                 let path = if info.dlpi_name.is_null() {
                     String::new()
                 } else {
-                    CStr::from_ptr(info.dlpi_name).to_string_lossy().into_owned()
+                    CStr::from_ptr(info.dlpi_name)
+                        .to_string_lossy()
+                        .into_owned()
                 };
                 objects.extend(Object::new(info.dlpi_addr, path, headers));
             }
@@ -79,7 +89,11 @@ pub(crate) fn c_library_function(name: &'static CStr) -> Option<u64> {
         name: &'static CStr,
         found: Option<u64>,
     }
-    unsafe extern "C" fn each(info: *mut libc::dl_phdr_info, _size: usize, out: *mut c_void) -> c_int {
+    unsafe extern "C" fn each(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        out: *mut c_void,
+    ) -> c_int {
         // SAFETY: the loader passes a valid `info`, whose program headers and name
         // stay readable during the callback; `out` is the caller's search.
         unsafe {
@@ -94,7 +108,10 @@ pub(crate) fn c_library_function(name: &'static CStr) -> Option<u64> {
                 return 0;
             }
             let headers = core::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into());
-            if let Some(header) = headers.iter().find(|header| header.p_type == libc::PT_DYNAMIC) {
+            if let Some(header) = headers
+                .iter()
+                .find(|header| header.p_type == libc::PT_DYNAMIC)
+            {
                 let dynamic = Dynamic {
                     base: info.dlpi_addr,
                     section: info.dlpi_addr.wrapping_add(header.p_vaddr),
@@ -170,8 +187,12 @@ impl Object {
         };
         self.dynamic
             .entries(DT_NEEDED)
-            // SAFETY: offsets into the object's mapped, null-terminated string table.
-            .map(|offset| unsafe { text_at(strings + offset) }.to_string_lossy().into_owned())
+            .map(|offset| {
+                // SAFETY: an offset into the object's mapped, null-terminated string table.
+                unsafe { text_at(strings + offset) }
+                    .to_string_lossy()
+                    .into_owned()
+            })
             .collect()
     }
 }
@@ -200,9 +221,13 @@ impl Dynamic {
     }
 
     fn address(&self, tag: i64) -> Option<u64> {
-        self.entries(tag)
-            .next()
-            .map(|value| if value < self.base { value + self.base } else { value })
+        self.entries(tag).next().map(|value| {
+            if value < self.base {
+                value + self.base
+            } else {
+                value
+            }
+        })
     }
 
     /// The address of a function that it exports, of whatever version.

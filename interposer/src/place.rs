@@ -18,7 +18,10 @@ static KNOWN: Mutex<Vec<(u64, Place)>> = Mutex::new(Vec::new());
 /// Runs `f` as if `context` were current; as things are if nothing was ever done in it.
 pub(crate) fn within(context: u64, f: impl FnOnce()) {
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let place = known.iter().find(|(known, _)| *known == context).map(|(_, place)| *place);
+    let place = known
+        .iter()
+        .find(|(known, _)| *known == context)
+        .map(|(_, place)| *place);
     drop(known);
     let block = thread::block();
     let here = block.place();

@@ -177,7 +177,12 @@ fn base_of(handle: *mut c_void, objects: &[Object]) -> Option<u64> {
 
 /// Notes that the caller at `return_address` looked `hook`'s function up with
 /// `handle` and found `found`.
-pub(crate) fn learn(hook: &'static Hook, handle: *mut c_void, found: *mut c_void, return_address: u64) {
+pub(crate) fn learn(
+    hook: &'static Hook,
+    handle: *mut c_void,
+    found: *mut c_void,
+    return_address: u64,
+) {
     let objects = objects::list();
     let Some(object) = objects.iter().find(|object| object.holds(found as u64)) else {
         return;

@@ -3,7 +3,10 @@
 //! A lock is held while the engine takes an operation in, never across a real
 //! call, and never while something is symbolized or written.
 
-use core::sync::atomic::{AtomicU8, Ordering::{Acquire, Relaxed, Release}};
+use core::sync::atomic::{
+    AtomicU8,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::sync::Mutex;
 
 use rustc_hash::FxHashMap;
@@ -66,8 +69,14 @@ pub(crate) fn running() -> bool {
 pub(crate) fn give_up(why: &str) {
     if PHASE.swap(DORMANT, Relaxed) != DORMANT {
         let detail = crate::life::last_panic();
-        let detail = if detail.is_empty() { detail } else { format!(" ({detail})") };
-        stderr::line(&format!("{why}{detail}; checking stops here, the program goes on unchecked"));
+        let detail = if detail.is_empty() {
+            detail
+        } else {
+            format!(" ({detail})")
+        };
+        stderr::line(&format!(
+            "{why}{detail}; checking stops here, the program goes on unchecked"
+        ));
     }
 }
 
@@ -138,7 +147,9 @@ impl Core {
         };
         let findings = self.engine.apply(&operation);
         if let Some(trace) = &mut self.trace {
-            trace.operation(&operation, self.engine.names(), |id| self.stacks.addresses(id));
+            trace.operation(&operation, self.engine.names(), |id| {
+                self.stacks.addresses(id)
+            });
         }
         if findings.is_empty() {
             return None;
@@ -186,7 +197,7 @@ pub(crate) fn launched(
     parameters: Parameters,
     learn: impl FnOnce() -> crate::kernels::Learned,
 ) {
-    let mut attempt = |core: &mut Core| {
+    let attempt = |core: &mut Core| {
         let kernel = core.kernels.get(&key)?;
         let (pointers, layout_known) = match &kernel.layout {
             // SAFETY: the real launch took these parameters with success, and the
@@ -202,7 +213,7 @@ pub(crate) fn launched(
         };
         Some(core.take_in(call, action))
     };
-    let Some(first) = with_core(&mut attempt) else {
+    let Some(first) = with_core(attempt) else {
         return;
     };
     let news = first.or_else(|| {

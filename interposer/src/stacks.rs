@@ -16,9 +16,13 @@ use crate::objects;
 use crate::thread::{self, Origin};
 
 #[cfg(target_arch = "aarch64")]
-use framehop::aarch64::{CacheAarch64 as Cache, UnwindRegsAarch64 as Registers, UnwinderAarch64 as Unwinder};
+use framehop::aarch64::{
+    CacheAarch64 as Cache, UnwindRegsAarch64 as Registers, UnwinderAarch64 as Unwinder,
+};
 #[cfg(target_arch = "x86_64")]
-use framehop::x86_64::{CacheX86_64 as Cache, UnwindRegsX86_64 as Registers, UnwinderX86_64 as Unwinder};
+use framehop::x86_64::{
+    CacheX86_64 as Cache, UnwindRegsX86_64 as Registers, UnwinderX86_64 as Unwinder,
+};
 
 /// Frames kept of a stack.
 const MOST_FRAMES: usize = 64;
@@ -137,7 +141,10 @@ impl Stacks {
         self.refresh();
         let mut registers = Registers::new(origin.return_address, bottom, origin.frame_pointer);
         let mut read = |address: u64| {
-            if address < bottom || address & 7 != 0 || address.checked_add(8).is_none_or(|last| last > end) {
+            if address < bottom
+                || address & 7 != 0
+                || address.checked_add(8).is_none_or(|last| last > end)
+            {
                 return Err(());
             }
             // SAFETY: an aligned word of this thread's own stack, above the hook's frame.
@@ -188,11 +195,16 @@ fn module(object: &objects::Object) -> Module<Mapped> {
     let range = |(start, size): (u64, u64)| {
         // SAFETY: a piece of a segment that the loader has mapped readable.
         let bytes = unsafe { core::slice::from_raw_parts(start as *const u8, size as usize) };
-        (Some(start - object.base..start - object.base + size), Some(Mapped(bytes)))
+        (
+            Some(start - object.base..start - object.base + size),
+            Some(Mapped(bytes)),
+        )
     };
     let mut info = ExplicitModuleSectionInfo::default();
     if let Some(header) = object.unwind_header
-        && object.segment_end(header.0).is_some_and(|end| header.0 + header.1 <= end)
+        && object
+            .segment_end(header.0)
+            .is_some_and(|end| header.0 + header.1 <= end)
     {
         (info.eh_frame_hdr_svma, info.eh_frame_hdr) = range(header);
         // The header's second field points to `.eh_frame`; nothing tells its size,

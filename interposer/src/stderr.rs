@@ -10,7 +10,8 @@ pub(crate) fn text(text: &str) {
         match usize::try_from(written) {
             Ok(0) => return,
             Ok(written) => rest = &rest[written..],
-            Err(_) if std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) if std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted => {
+            }
             Err(_) => return,
         }
     }

@@ -7,9 +7,13 @@ use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
-use streamcheck_model::trace::{Frame as TraceFrame, Header, Module as TraceModule, ProcessFacts, Writer};
+use streamcheck_model::trace::{
+    Frame as TraceFrame, Header, Module as TraceModule, ProcessFacts, Writer,
+};
 use streamcheck_model::{Names, Operation, StackId};
-use streamcheck_report::{Frame, Module, Process, Settings, fill_build_ids, modules_of_this_process};
+use streamcheck_report::{
+    Frame, Module, Process, Settings, fill_build_ids, modules_of_this_process,
+};
 
 use crate::{objects, stderr};
 
@@ -46,7 +50,10 @@ impl TraceFile {
             Ok(trace) => (Some(trace), None),
             Err(error) => (
                 None,
-                Some(format!("trace {} cannot be written: {error}", path.display())),
+                Some(format!(
+                    "trace {} cannot be written: {error}",
+                    path.display()
+                )),
             ),
         }
     }
@@ -90,7 +97,8 @@ impl TraceFile {
             self.newest_stack = operation.call.stack.0;
             self.new_modules();
         }
-        self.writer.operation(operation, names, addresses, &mut self.bytes);
+        self.writer
+            .operation(operation, names, addresses, &mut self.bytes);
         self.put();
     }
 
@@ -130,7 +138,8 @@ impl TraceFile {
             .into_iter()
             .filter(|module| {
                 !self.modules.iter().any(|known| {
-                    (known.start, known.end, known.offset) == (module.start, module.end, module.offset)
+                    (known.start, known.end, known.offset)
+                        == (module.start, module.end, module.offset)
                         && known.path == module.path
                 })
             })
@@ -201,7 +210,8 @@ impl TraceFile {
         let window = (self.length - start + size).next_multiple_of(WINDOW);
         // Space is taken now: a full disk found later would be a signal.
         // SAFETY: our own descriptor.
-        let status = unsafe { libc::posix_fallocate(self.file.as_raw_fd(), start as i64, window as i64) };
+        let status =
+            unsafe { libc::posix_fallocate(self.file.as_raw_fd(), start as i64, window as i64) };
         if status != 0 {
             return Err(std::io::Error::from_raw_os_error(status));
         }
@@ -237,7 +247,12 @@ fn claim(path: &Path, pid: u32) -> std::io::Result<(File, PathBuf)> {
     let mut second = path.as_os_str().to_owned();
     second.push(format!(".{pid}"));
     for path in [path.to_owned(), second.into()] {
-        let file = File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)?;
         if file.try_lock().is_ok() {
             file.set_len(0)?;
             return Ok((file, path));

@@ -28,7 +28,15 @@ enum When {
     Later,
 }
 
-fn linear(call: &Call, stream: usize, to: u64, from: u64, bytes: usize, direction: Direction, when: When) {
+fn linear(
+    call: &Call,
+    stream: usize,
+    to: u64,
+    from: u64,
+    bytes: usize,
+    direction: Direction,
+    when: When,
+) {
     call.copied(&Copy {
         stream,
         to: Region::linear(to, bytes as u64),
@@ -42,8 +50,18 @@ fn linear(call: &Call, stream: usize, to: u64, from: u64, bytes: usize, directio
 type Side = (u64, usize);
 
 #[expect(clippy::too_many_arguments, reason = "as many as the copy has")]
-fn pitched(call: &Call, stream: usize, to: Side, from: Side, width: usize, rows: usize, direction: Direction, when: When) {
-    let region = |(address, pitch): Side| Region::pitched(address, width as u64, rows as u64, pitch as u64);
+fn pitched(
+    call: &Call,
+    stream: usize,
+    to: Side,
+    from: Side,
+    width: usize,
+    rows: usize,
+    direction: Direction,
+    when: When,
+) {
+    let region =
+        |(address, pitch): Side| Region::pitched(address, width as u64, rows as u64, pitch as u64);
     call.copied(&Copy {
         stream,
         to: region(to),
@@ -55,7 +73,17 @@ fn pitched(call: &Call, stream: usize, to: Side, from: Side, width: usize, rows:
 
 /// A copy whose one side is a device variable, `offset` bytes into it.
 #[expect(clippy::too_many_arguments, reason = "as many as the copy has")]
-fn symbol(call: &Call, stream: usize, symbol: u64, offset: usize, other: u64, bytes: usize, kind: u32, to_symbol: bool, when: When) {
+fn symbol(
+    call: &Call,
+    stream: usize,
+    symbol: u64,
+    offset: usize,
+    other: u64,
+    bytes: usize,
+    kind: u32,
+    to_symbol: bool,
+    when: When,
+) {
     // While a stream captures, no question may be put to CUDA.
     if capture::any() {
         return;
@@ -67,12 +95,17 @@ fn symbol(call: &Call, stream: usize, symbol: u64, offset: usize, other: u64, by
     let mut address = 0;
     // SAFETY: the type is cuda_runtime_api.h's; the symbol was just copied to or
     // from with success, so this succeeds and leaves the last error alone.
-    let status = unsafe { core::mem::transmute::<*const (), GetAddress>(function)(&mut address, symbol) };
+    let status =
+        unsafe { core::mem::transmute::<*const (), GetAddress>(function)(&mut address, symbol) };
     if status != 0 {
         return;
     }
-    let inside = address + offset as u64;
-    let (to, from) = if to_symbol { (inside, other) } else { (other, inside) };
+    let inside = address.wrapping_add(offset as u64);
+    let (to, from) = if to_symbol {
+        (inside, other)
+    } else {
+        (other, inside)
+    };
     linear(call, stream, to, from, bytes, direction(kind), when);
 }
 
@@ -97,9 +130,10 @@ unsafe fn runtime_3d(call: &Call, stream: usize, parameters: *const cudaMemcpy3D
     }
     // SAFETY: as above.
     let (from_place, to_place) = unsafe { ((*parameters).srcPos, (*parameters).dstPos) };
-    let start = |pointer: *mut c_void, pitch: usize, height: usize, x: usize, y: usize, z: usize| {
-        pointer as u64 + (x + pitch * (y + height * z)) as u64
-    };
+    let start =
+        |pointer: *mut c_void, pitch: usize, height: usize, x: usize, y: usize, z: usize| {
+            pointer as u64 + (x + pitch * (y + height * z)) as u64
+        };
     let slices = |height: usize| height == extent.height || extent.depth == 1;
     if !slices(source.ysize) || !slices(target.ysize) {
         call.blind_spot("volume-copy", call.hook.api());
@@ -109,8 +143,28 @@ unsafe fn runtime_3d(call: &Call, stream: usize, parameters: *const cudaMemcpy3D
     pitched(
         call,
         stream,
-        (start(target.ptr, target.pitch, target.ysize, to_place.x, to_place.y, to_place.z), target.pitch),
-        (start(source.ptr, source.pitch, source.ysize, from_place.x, from_place.y, from_place.z), source.pitch),
+        (
+            start(
+                target.ptr,
+                target.pitch,
+                target.ysize,
+                to_place.x,
+                to_place.y,
+                to_place.z,
+            ),
+            target.pitch,
+        ),
+        (
+            start(
+                source.ptr,
+                source.pitch,
+                source.ysize,
+                from_place.x,
+                from_place.y,
+                from_place.z,
+            ),
+            source.pitch,
+        ),
         extent.width,
         rows,
         direction(kind),
@@ -227,7 +281,16 @@ mod driver {
                 (*copy).Height,
             )
         };
-        pitched(call, stream, to, from, width, rows, direction_of(from_kind, to_kind), when);
+        pitched(
+            call,
+            stream,
+            to,
+            from,
+            width,
+            rows,
+            direction_of(from_kind, to_kind),
+            when,
+        );
     }
 
     /// # Safety
@@ -248,9 +311,11 @@ mod driver {
         let (from, to, from_height, to_height, width, height, depth) = unsafe {
             let c = copy;
             let from = side(from_kind, (*c).srcHost as u64, (*c).srcDevice)
-                + (((*c).srcZ * (*c).srcHeight + (*c).srcY) * (*c).srcPitch + (*c).srcXInBytes) as u64;
+                + (((*c).srcZ * (*c).srcHeight + (*c).srcY) * (*c).srcPitch + (*c).srcXInBytes)
+                    as u64;
             let to = side(to_kind, (*c).dstHost as u64, (*c).dstDevice)
-                + (((*c).dstZ * (*c).dstHeight + (*c).dstY) * (*c).dstPitch + (*c).dstXInBytes) as u64;
+                + (((*c).dstZ * (*c).dstHeight + (*c).dstY) * (*c).dstPitch + (*c).dstXInBytes)
+                    as u64;
             (
                 (from, (*c).srcPitch),
                 (to, (*c).dstPitch),
@@ -265,7 +330,16 @@ mod driver {
             call.blind_spot("volume-copy", call.hook.api());
             return;
         }
-        pitched(call, stream, to, from, width, height * depth, direction_of(from_kind, to_kind), when);
+        pitched(
+            call,
+            stream,
+            to,
+            from,
+            width,
+            height * depth,
+            direction_of(from_kind, to_kind),
+            when,
+        );
     }
 
     hooks! { Driver:

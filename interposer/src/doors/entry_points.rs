@@ -84,4 +84,3 @@ mod driver_half {
         }
     }
 }
-

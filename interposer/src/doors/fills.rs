@@ -9,7 +9,15 @@ fn linear(call: &Call, stream: usize, address: u64, bytes: usize, synchronous: b
     call.filled(stream, Region::linear(address, bytes as u64), synchronous);
 }
 
-fn pitched(call: &Call, stream: usize, address: u64, pitch: usize, width: usize, rows: usize, synchronous: bool) {
+fn pitched(
+    call: &Call,
+    stream: usize,
+    address: u64,
+    pitch: usize,
+    width: usize,
+    rows: usize,
+    synchronous: bool,
+) {
     let region = Region::pitched(address, width as u64, rows as u64, pitch as u64);
     call.filled(stream, region, synchronous);
 }

@@ -7,9 +7,9 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use streamcheck_model::Action;
 
 use crate::call::Call;
+use crate::capture;
 use crate::hook::{Hook, hooks};
 use crate::thread::{self, Origin};
-use crate::capture;
 
 type HostFunction = unsafe extern "C-unwind" fn(*mut c_void);
 type Callback = unsafe extern "C-unwind" fn(usize, u32, *mut c_void);
@@ -48,7 +48,11 @@ unsafe extern "C-unwind" fn run_callback(stream: usize, status: u32, data: *mut 
     submission.started();
     // SAFETY: the application's own function with its own data.
     unsafe {
-        core::mem::transmute::<usize, Callback>(submission.function)(stream, status, submission.data)
+        core::mem::transmute::<usize, Callback>(submission.function)(
+            stream,
+            status,
+            submission.data,
+        )
     }
 }
 
@@ -93,17 +97,47 @@ fn submit(
     let status = real(wrapper, submission.cast());
     if status != 0 {
         // SAFETY: the call failed, so the function never runs.
-        drop(unsafe { take(submission.cast()) });
+        let _ = unsafe { take(submission.cast()) };
     }
     status
 }
 
-fn function(hook: &'static Hook, origin: Origin, stream: usize, function: usize, data: *mut c_void, real: impl Fn(usize, *mut c_void) -> u32) -> u32 {
-    submit(hook, origin, stream, function, data, run_function as *const () as usize, real)
+fn function(
+    hook: &'static Hook,
+    origin: Origin,
+    stream: usize,
+    function: usize,
+    data: *mut c_void,
+    real: impl Fn(usize, *mut c_void) -> u32,
+) -> u32 {
+    submit(
+        hook,
+        origin,
+        stream,
+        function,
+        data,
+        run_function as *const () as usize,
+        real,
+    )
 }
 
-fn callback(hook: &'static Hook, origin: Origin, stream: usize, function: usize, data: *mut c_void, real: impl Fn(usize, *mut c_void) -> u32) -> u32 {
-    submit(hook, origin, stream, function, data, run_callback as *const () as usize, real)
+fn callback(
+    hook: &'static Hook,
+    origin: Origin,
+    stream: usize,
+    function: usize,
+    data: *mut c_void,
+    real: impl Fn(usize, *mut c_void) -> u32,
+) -> u32 {
+    submit(
+        hook,
+        origin,
+        stream,
+        function,
+        data,
+        run_callback as *const () as usize,
+        real,
+    )
 }
 
 hooks! { Runtime:

@@ -49,8 +49,14 @@ pub(crate) fn unwatch(address: u64) {
 }
 
 fn publish(ranges: &[(u64, u64)]) {
-    LOWEST.store(ranges.iter().map(|range| range.0).min().unwrap_or(u64::MAX), Relaxed);
-    HIGHEST.store(ranges.iter().map(|range| range.1).max().unwrap_or(0), Relaxed);
+    LOWEST.store(
+        ranges.iter().map(|range| range.0).min().unwrap_or(u64::MAX),
+        Relaxed,
+    );
+    HIGHEST.store(
+        ranges.iter().map(|range| range.1).max().unwrap_or(0),
+        Relaxed,
+    );
     WATCHED.store(ranges.len(), Relaxed);
 }
 
@@ -157,14 +163,18 @@ unsafe extern "C-unwind" fn slow_free(address: *mut c_void) {
     }
     let function = real(&REAL_FREE, c"free");
     // SAFETY: the C library's function and the caller's argument.
-    unsafe { core::mem::transmute::<usize, unsafe extern "C-unwind" fn(*mut c_void)>(function)(address) };
+    unsafe {
+        core::mem::transmute::<usize, unsafe extern "C-unwind" fn(*mut c_void)>(function)(address)
+    };
     settle(begun, true);
 }
 
 unsafe extern "C-unwind" fn slow_realloc(address: *mut c_void, size: usize) -> *mut c_void {
     let function = real(&REAL_REALLOC, c"realloc");
     // SAFETY: as in `slow_free`.
-    let begun = released(&REALLOC, address as u64, || unsafe { libc::malloc_usable_size(address) });
+    let begun = released(&REALLOC, address as u64, || unsafe {
+        libc::malloc_usable_size(address)
+    });
     type Realloc = unsafe extern "C-unwind" fn(*mut c_void, usize) -> *mut c_void;
     // SAFETY: the C library's function and the caller's arguments.
     let moved = unsafe { core::mem::transmute::<usize, Realloc>(function)(address, size) };
@@ -199,7 +209,10 @@ fn released(hook: &'static Hook, address: u64, size: impl FnOnce() -> usize) -> 
     }
     let registered = {
         let ranges = RANGES.lock().unwrap_or_else(PoisonError::into_inner);
-        ranges.iter().find(|&&(start, stop)| start < end && address < stop).map(|range| range.0)
+        ranges
+            .iter()
+            .find(|&&(start, stop)| start < end && address < stop)
+            .map(|range| range.0)
     }?;
     let begun = call.begin_free(|_| Free::new(registered, FreeKind::Libc));
     begun.then_some(call)

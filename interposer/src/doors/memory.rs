@@ -3,8 +3,8 @@
 use cudarc::runtime::sys::{cudaExtent, cudaPitchedPtr};
 use streamcheck_model::{FreeKind, MemoryKind};
 
-use crate::call::Free;
 use super::libc_door;
+use crate::call::Free;
 use crate::hook::hooks;
 
 /// The value behind an output parameter of a call that succeeded.

@@ -1,0 +1,98 @@
+/* A stand-in libcudart.so.13 with no driver beneath it: what the tests' programs need and no
+ * more. Streams and events are counted blocks of memory; a pool hands the newest freed block of a
+ * size out again. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef int cudaError_t;
+typedef void *cudaStream_t;
+typedef void *cudaEvent_t;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static __thread cudaError_t last;
+
+static cudaError_t result(cudaError_t status) {
+    if (status) last = status;
+    return status;
+}
+
+cudaError_t cudaGetLastError(void) {
+    cudaError_t was = last;
+    last = 0;
+    return was;
+}
+cudaError_t cudaPeekAtLastError(void) { return last; }
+cudaError_t cudaGetDevice(int *device) { *device = 0; return 0; }
+cudaError_t cudaSetDevice(int device) { return result(device ? 101 : 0); }
+cudaError_t cudaDeviceSynchronize(void) { return 0; }
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
+    (void)flags;
+    *stream = malloc(64);
+    return 0;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) { free(stream); return 0; }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+    (void)stream;
+    /* For the test that cancels a waiting thread. */
+    if (getenv("STANDIN_WAITS_FOREVER") && pthread_self() != *(pthread_t *)stream) pause();
+    return 0;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) { (void)stream; return result(600); }
+
+cudaError_t cudaEventCreate(cudaEvent_t *event) { *event = malloc(32); return 0; }
+cudaError_t cudaEventDestroy(cudaEvent_t event) { free(event); return 0; }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { (void)event; (void)stream; return 0; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
+    (void)stream; (void)event; (void)flags;
+    return 0;
+}
+
+cudaError_t cudaMalloc(void **out, size_t size) {
+    if (size > (1ul << 40)) return result(2);
+    *out = malloc(size);
+    errno = 0;
+    return 0;
+}
+cudaError_t cudaMallocAsync(void **out, size_t size, cudaStream_t stream) { (void)stream; *out = malloc(size); return 0; }
+cudaError_t cudaFree(void *pointer) { free(pointer); return 0; }
+cudaError_t cudaFreeAsync(void *pointer, cudaStream_t stream) { (void)stream; (void)pointer; return 0; }
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, cudaStream_t stream) {
+    (void)kind; (void)stream;
+    memcpy(to, from, bytes);
+    return 0;
+}
+
+struct dim3 { unsigned x, y, z; };
+cudaError_t cudaLaunchKernel(const void *kernel, struct dim3 grid, struct dim3 block, void **arguments, size_t shared, cudaStream_t stream) {
+    (void)grid; (void)block; (void)arguments; (void)shared; (void)stream;
+    return result(kernel ? 0 : 98);
+}
+
+void __cudaRegisterFunction(void **image, const char *host, char *device, const char *name, int limit, void *tid, void *bid, void *block, void *grid, int *warp) {
+    (void)image; (void)host; (void)device; (void)name; (void)limit; (void)tid; (void)bid; (void)block; (void)grid; (void)warp;
+}
+
+struct job { void (*function)(void *); void *data; };
+static void *run(void *argument) {
+    struct job job = *(struct job *)argument;
+    free(argument);
+    job.function(job.data);
+    return NULL;
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void *), void *data) {
+    (void)stream;
+    if (!function) return result(1);
+    struct job *job = malloc(sizeof *job);
+    *job = (struct job){function, data};
+    pthread_t thread;
+    pthread_mutex_lock(&lock);
+    pthread_create(&thread, NULL, run, job);
+    pthread_mutex_unlock(&lock);
+    pthread_join(thread, NULL);
+    return 0;
+}

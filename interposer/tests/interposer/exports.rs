@@ -1,0 +1,88 @@
+//! The library's exports are the declared hooks, the C library's door, and nothing else.
+
+use crate::common;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+/// The C library's functions that the library stands in front of.
+const C_LIBRARY: [&str; 8] = [
+    "dlsym",
+    "dlvsym",
+    "free",
+    "realloc",
+    "munmap",
+    "_exit",
+    "_Exit",
+    "quick_exit",
+];
+
+/// The names declared with `hooks!`, read from the sources: `fn name | name : (`.
+fn declared() -> BTreeSet<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/doors");
+    let mut names = BTreeSet::new();
+    for entry in std::fs::read_dir(folder).expect("the doors") {
+        let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("a source");
+        for piece in text.split("fn ").skip(1) {
+            let head = piece.split(['(', '{', '<']).next().unwrap_or("");
+            if let Some(list) = head.trim_end().strip_suffix(':') {
+                names.extend(list.split('|').map(|name| name.trim().to_owned()));
+            }
+        }
+    }
+    names
+}
+
+fn exported() -> BTreeSet<String> {
+    let output = Command::new("nm")
+        .args(["-D", "--defined-only"])
+        .arg(common::library())
+        .output()
+        .expect("nm runs");
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(|line| line.split_whitespace().last().map(str::to_owned))
+        .collect()
+}
+
+#[test]
+fn exports_are_the_declared_functions() {
+    let mut expected = declared();
+    assert!(
+        expected.len() > 200,
+        "the declarations were read: {}",
+        expected.len()
+    );
+    expected.extend(C_LIBRARY.map(str::to_owned));
+    let exported = exported();
+    let missing: Vec<_> = expected.difference(&exported).collect();
+    let extra: Vec<_> = exported.difference(&expected).collect();
+    assert!(
+        missing.is_empty() && extra.is_empty(),
+        "missing {missing:?}, extra {extra:?}"
+    );
+    assert!(
+        exported.iter().all(|name| !name.contains('@')),
+        "no export is versioned"
+    );
+}
+
+#[test]
+fn no_cuda_library_is_needed() {
+    let output = Command::new("readelf")
+        .arg("-d")
+        .arg(common::library())
+        .output()
+        .expect("readelf runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let needed: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains("(NEEDED)"))
+        .collect();
+    assert!(!needed.is_empty());
+    assert!(
+        !needed.iter().any(|line| line.contains("cuda")),
+        "{needed:?}"
+    );
+}

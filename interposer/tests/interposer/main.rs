@@ -1,0 +1,5 @@
+//! The built library from outside: its exports, and programs that run under it.
+
+mod common;
+mod exports;
+mod preload;

@@ -1,0 +1,339 @@
+//! Programs under the preload library: what they see of it, and what it says of them.
+
+use crate::common::{self, bare, folder, plain_program, preloaded, program, run, shared_library};
+use serde_json::Value;
+
+fn report(name: &str) -> Value {
+    let text = std::fs::read_to_string(folder().join(name)).expect("a report was written");
+    serde_json::from_str(&text).expect("it is JSON")
+}
+
+fn rules(report: &Value) -> Vec<&str> {
+    report["findings"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|finding| finding["rule"].as_str().expect("a code"))
+        .collect()
+}
+
+#[test]
+fn programs_without_cuda_are_left_alone() {
+    for command in [
+        &["bash", "-c", "echo one; (exit 3)"][..],
+        &["sh", "-c", "ls / >/dev/null; echo two >&2"],
+        &["cat", "/etc/hostname"],
+        &["false"],
+    ] {
+        let without = run(bare(command[0]).args(&command[1..]));
+        let with = run(preloaded(command[0]).args(&command[1..]));
+        assert_eq!(with.code, without.code, "{command:?}");
+        assert_eq!(with.stdout, without.stdout, "{command:?}");
+        let own: Vec<&str> = with
+            .stderr
+            .lines()
+            .filter(|line| !line.starts_with("streamcheck: "))
+            .collect();
+        assert_eq!(
+            own,
+            without.stderr.lines().collect::<Vec<_>>(),
+            "{command:?}"
+        );
+    }
+}
+
+#[test]
+fn a_process_that_made_no_cuda_call_says_so_once() {
+    let alone = run(preloaded("true").env("STREAMCHECK_JSON", "none.json"));
+    assert_eq!(alone.code, Some(0));
+    assert!(
+        alone
+            .stderr
+            .starts_with("streamcheck: no CUDA call was seen in "),
+        "{}",
+        alone.stderr
+    );
+    assert_eq!(report("none.json")["summary"]["operations"], 0);
+    // The shell has a child, and the child a preloaded parent: neither can tell.
+    let both = run(preloaded("sh").args(["-c", "true; /bin/true; exit 0"]));
+    assert_eq!((both.code, both.stderr.as_str()), (Some(0), ""));
+    let required = run(preloaded("true").env("STREAMCHECK_REQUIRE_CUDA", "true"));
+    assert_eq!(required.code, Some(67));
+}
+
+#[test]
+fn a_finding_fails_the_gate_and_names_the_line() {
+    let race = program("race");
+    let found = run(preloaded(&race).env("STREAMCHECK_JSON", "race.json"));
+    assert_eq!(found.code, Some(66), "{}", found.stderr);
+    assert_eq!(found.stdout, "after the race\natexit\n");
+    assert!(
+        found.stderr.contains("SC101 use-before-alloc"),
+        "{}",
+        found.stderr
+    );
+    assert!(
+        found.stderr.contains("streamcheck: 1 error in "),
+        "{}",
+        found.stderr
+    );
+    let report = report("race.json");
+    assert_eq!(rules(&report), ["SC101"]);
+    let uses = report["findings"][0]["events"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .find(|event| event["role"] == "use")
+        .expect("the use");
+    assert_eq!(uses["kernel"], "fill(float*)");
+    assert_eq!(uses["api"], "cudaLaunchKernel");
+    let functions: Vec<&str> = uses["stack"]
+        .as_array()
+        .expect("a stack")
+        .iter()
+        .filter_map(|frame| frame["function"].as_str())
+        .collect();
+    assert!(
+        functions.contains(&"race") && functions.contains(&"main"),
+        "{functions:?}"
+    );
+}
+
+#[test]
+fn the_gate_holds_at_every_kind_of_exit() {
+    let race = program("race");
+    for kind in ["return", "_exit", "quick_exit"] {
+        let failed = run(preloaded(&race).args([kind, "0"]));
+        assert_eq!(failed.code, Some(66), "{kind}: {}", failed.stderr);
+        assert_eq!(
+            failed.stderr.matches("streamcheck: 1 error in ").count(),
+            1,
+            "{kind}"
+        );
+        let own = run(preloaded(&race).args([kind, "5"]));
+        assert_eq!(own.code, Some(5), "{kind} keeps the program's own code");
+    }
+    let killed = run(preloaded(&race)
+        .arg("kill")
+        .env("STREAMCHECK_JSON", "killed.json"));
+    assert_eq!(killed.code, None);
+    assert_eq!(rules(&report("killed.json")), ["SC101"]);
+}
+
+#[test]
+fn options_change_the_verdict() {
+    let race = program("race");
+    let never = run(preloaded(&race).env("STREAMCHECK_FAIL_ON", "never"));
+    assert_eq!(never.code, Some(0));
+    let other = run(preloaded(&race).env("STREAMCHECK_EXIT_CODE", "9"));
+    assert_eq!(other.code, Some(9));
+    let off = run(preloaded(&race).env("STREAMCHECK_LEVEL", "SC101=off"));
+    assert_eq!(off.code, Some(0), "{}", off.stderr);
+    let halted = run(preloaded(&race).env("STREAMCHECK_HALT", "on"));
+    assert_eq!((halted.code, halted.stdout.as_str()), (Some(66), ""));
+    assert!(halted.stderr.contains("SC101"));
+    for policy in ["none", "caller", "full"] {
+        let name = format!("{policy}.json");
+        let run = run(preloaded(&race)
+            .env("STREAMCHECK_STACKS", policy)
+            .env("STREAMCHECK_JSON", &name));
+        assert_eq!(run.code, Some(66), "{policy}");
+        let report = report(&name);
+        let deepest = report["findings"][0]["events"]
+            .as_array()
+            .expect("a list")
+            .iter()
+            .map(|event| event["stack"].as_array().expect("a stack").len())
+            .max();
+        match policy {
+            "none" => assert_eq!(deepest, Some(0)),
+            _ => assert!(deepest > Some(0), "{policy}"),
+        }
+    }
+}
+
+#[test]
+fn a_bad_setting_is_one_line_and_no_more() {
+    let race = program("race");
+    let odd = run(preloaded(&race).env("STREAMCHECK_FAIL_ON", "banana"));
+    assert_eq!(odd.code, Some(66));
+    let lines: Vec<&str> = odd
+        .stderr
+        .lines()
+        .filter(|line| line.contains("banana"))
+        .collect();
+    assert!(
+        matches!(lines[..], [line] if line.contains("STREAMCHECK_FAIL_ON")),
+        "{}",
+        odd.stderr
+    );
+    for (name, path) in [
+        ("STREAMCHECK_JSON", "/proc/none/x.json"),
+        ("STREAMCHECK_TRACE", "/proc/none/x.trace"),
+    ] {
+        let unwritable = run(preloaded(&race).env(name, path));
+        assert_eq!(unwritable.code, Some(66));
+        let lines = unwritable
+            .stderr
+            .lines()
+            .filter(|line| line.contains(path))
+            .count();
+        assert_eq!(lines, 1, "{}", unwritable.stderr);
+    }
+}
+
+#[test]
+fn errno_and_the_last_error_are_the_programs_own() {
+    let clean = program("clean");
+    let result = run(preloaded(&clean).env("STREAMCHECK_JSON", "clean.json"));
+    assert_eq!(
+        (result.code, result.stdout.as_str()),
+        (Some(0), "clean\n"),
+        "{}",
+        result.stderr
+    );
+    let report = report("clean.json");
+    assert!(rules(&report).is_empty());
+    assert_eq!(report["summary"]["launches"], 2);
+    assert_eq!(
+        report["summary"]["allocations"], 1,
+        "a failed call is not recorded"
+    );
+}
+
+#[test]
+fn static_constructors_and_exit_handlers_may_call_cuda() {
+    let result = run(preloaded(program("constructor")).env("STREAMCHECK_JSON", "constructor.json"));
+    assert_eq!(
+        (result.code, result.stdout.as_str()),
+        (Some(66), "main\n"),
+        "{}",
+        result.stderr
+    );
+    let report = report("constructor.json");
+    assert_eq!(rules(&report), ["SC101"]);
+    assert_eq!(
+        report["summary"]["allocations"], 2,
+        "the exit handler's is there too"
+    );
+}
+
+#[test]
+fn threads_are_recorded_side_by_side() {
+    let result = run(preloaded(program("threads")).env("STREAMCHECK_JSON", "threads.json"));
+    assert_eq!(
+        (result.code, result.stdout.as_str()),
+        (Some(0), "done\n"),
+        "{}",
+        result.stderr
+    );
+    let report = report("threads.json");
+    assert!(rules(&report).is_empty());
+    assert_eq!(report["summary"]["launches"], 8 * 500);
+    assert_eq!(report["summary"]["allocations"], 8 * 500);
+}
+
+#[test]
+fn a_forked_child_starts_afresh() {
+    let result = run(preloaded(program("forks")).env("STREAMCHECK_JSON", "forks.%p.json"));
+    assert_eq!(result.code, Some(66), "{}", result.stderr);
+    assert_eq!(
+        result.stdout,
+        "child\nchild ended with 66\nvfork child ended with 3\n"
+    );
+    let mut reports: Vec<_> = std::fs::read_dir(folder())
+        .expect("the folder")
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| name.starts_with("forks.") && name.ends_with(".json"))
+        .collect();
+    reports.sort();
+    assert_eq!(reports.len(), 2, "{reports:?}");
+    for name in reports {
+        let report = report(&name);
+        assert_eq!(rules(&report), ["SC101"]);
+        assert_eq!(report["findings"][0]["events"][0]["thread"], 1);
+    }
+}
+
+#[test]
+fn a_host_function_orders_what_follows_it() {
+    let result = run(&mut preloaded(program("hostfunc")));
+    assert_eq!(
+        (result.code, result.stdout.as_str()),
+        (Some(0), "ran\n"),
+        "{}",
+        result.stderr
+    );
+}
+
+#[test]
+fn a_cancelled_thread_leaves_nothing_locked() {
+    let result = run(preloaded(program("cancel")).env("STANDIN_WAITS_FOREVER", "1"));
+    assert_eq!(
+        (result.code, result.stdout.as_str()),
+        (Some(66), "went on\n"),
+        "{}",
+        result.stderr
+    );
+}
+
+#[test]
+fn functions_looked_up_in_a_local_library_are_seen() {
+    let result = run(&mut preloaded(plain_program("loads")));
+    assert_eq!(
+        (result.code, result.stdout.as_str()),
+        (Some(66), "loaded\n"),
+        "{}",
+        result.stderr
+    );
+    assert!(result.stderr.contains("SC104"), "{}", result.stderr);
+}
+
+#[test]
+fn a_wrapping_library_still_finds_the_next_function() {
+    let wrapper = shared_library("wrapper");
+    let wrapped = plain_program("wrapped");
+    let library = common::library();
+    for order in [[library, &*wrapper], [&*wrapper, library]] {
+        let list = order.map(|path| path.to_str().expect("UTF-8")).join(" ");
+        let result = run(bare(&wrapped).env("LD_PRELOAD", &list));
+        assert_eq!(
+            (result.code, result.stdout.as_str()),
+            (Some(0), "wrapped\n"),
+            "{list}: {}",
+            result.stderr
+        );
+    }
+}
+
+#[test]
+fn a_trace_survives_a_kill() {
+    use streamcheck_model::trace::{Reader, Record};
+    let race = program("race");
+    for (kind, ended) in [("return", true), ("kill", false)] {
+        let name = format!("{kind}.trace");
+        run(preloaded(&race).arg(kind).env("STREAMCHECK_TRACE", &name));
+        let file = std::fs::File::open(folder().join(&name)).expect("a trace");
+        let records: Vec<Record> = Reader::new(std::io::BufReader::new(file), &*name)
+            .expect("its header is whole")
+            .collect::<Result<_, _>>()
+            .expect("every record is whole");
+        let operations = records
+            .iter()
+            .filter(|record| matches!(record, Record::Operation(_)))
+            .count();
+        assert_eq!(operations, 4, "two streams, an allocation, a launch");
+        assert_eq!(
+            records
+                .iter()
+                .any(|record| matches!(record, Record::End(_))),
+            ended,
+            "{kind}"
+        );
+        assert!(
+            records
+                .iter()
+                .any(|record| matches!(record, Record::Frames { .. }))
+        );
+    }
+}
