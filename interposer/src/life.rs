@@ -3,7 +3,7 @@
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use streamcheck_engine::Summary;
 use streamcheck_report::{Process, Settings};
@@ -195,19 +195,34 @@ unsafe extern "C" fn quick_exit(status: c_int) -> ! {
     leave(status)
 }
 
-/// The guards that a thread holds from before its fork until after it.
-struct Forking(UnsafeCell<Option<(desk::ForkGuard, recorder::ForkGuard)>>);
+/// The locks that a thread holds from before its fork until after it, in the
+/// order in which they are taken.
+struct Guards {
+    core: recorder::ForkGuard,
+    desk: desk::ForkGuard,
+    _start: Option<MutexGuard<'static, ()>>,
+}
 
-// SAFETY: touched by the forking thread alone, which holds both locks.
+struct Forking(UnsafeCell<Option<Guards>>);
+
+// SAFETY: touched by the forking thread alone, which holds all the locks.
 unsafe impl Sync for Forking {}
 
 static FORKING: Forking = Forking(UnsafeCell::new(None));
 
 unsafe extern "C" fn before_fork() {
     let _inside = Inside::nest();
-    let guards = (desk::before_fork(), recorder::before_fork());
+    let start = recorder::start_before_fork();
+    let desk = desk::before_fork();
+    let core = recorder::before_fork();
     // SAFETY: see `Forking`.
-    unsafe { *FORKING.0.get() = Some(guards) };
+    unsafe {
+        *FORKING.0.get() = Some(Guards {
+            core,
+            desk,
+            _start: start,
+        });
+    }
 }
 
 unsafe extern "C" fn after_fork_parent() {
@@ -220,9 +235,9 @@ unsafe extern "C" fn after_fork_child() {
     let _inside = Inside::nest();
     // SAFETY: see `Forking`; the child has one thread.
     let guards = unsafe { (*FORKING.0.get()).take() };
-    if let Some((desk, core)) = guards {
-        desk::fresh_after_fork(desk);
-        recorder::fresh_after_fork(core);
+    if let Some(guards) = guards {
+        recorder::fresh_after_fork(guards.core);
+        desk::fresh_after_fork(guards.desk);
     }
     thread::block().reset_after_fork();
     CLOSED.store(false, Relaxed);

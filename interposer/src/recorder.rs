@@ -7,7 +7,7 @@ use core::sync::atomic::{
     AtomicU8,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -39,6 +39,10 @@ struct Core {
 }
 
 static CORE: Mutex<Option<Box<Core>>> = Mutex::new(None);
+
+/// Held while the tool begins. Taken before every other lock; the desk's comes
+/// before the core's.
+static STARTING: Mutex<()> = Mutex::new(());
 
 /// What the desk needs to tell of new findings.
 pub(crate) struct News {
@@ -83,11 +87,12 @@ pub(crate) fn give_up(why: &str) {
 /// Begins at the first CUDA call. False if this is not to be.
 #[cold]
 pub(crate) fn start() -> bool {
-    let Ok(mut core) = CORE.lock() else {
+    // Held until all is ready: other threads' first calls wait, and are recorded.
+    let Ok(_starting) = STARTING.lock() else {
         give_up("an internal lock is poisoned");
         return false;
     };
-    if core.is_some() {
+    if started() {
         return running();
     }
     crate::life::keep_panics_quiet();
@@ -100,13 +105,19 @@ pub(crate) fn start() -> bool {
     if let Some(problem) = problem {
         stderr::line(&problem);
     }
-    *core = Some(Box::new(Core {
+    let core = Core {
         engine: Engine::new(settings.levels.clone()),
         stacks: Stacks::new(settings.stacks),
         kernels: FxHashMap::default(),
         trace,
-    }));
-    drop(core);
+    };
+    match CORE.lock() {
+        Ok(mut place) => *place = Some(Box::new(core)),
+        Err(_) => {
+            give_up("an internal lock is poisoned");
+            return false;
+        }
+    }
     desk::open(settings, process);
     PHASE.store(RUNNING, Release);
     true
@@ -273,7 +284,7 @@ pub(crate) fn last_news() -> Option<(Summary, Vec<u64>)> {
 }
 
 /// A lock at exit: another thread may have been stopped with it in its hands.
-pub(crate) fn patient_lock<T>(mutex: &Mutex<T>) -> Option<std::sync::MutexGuard<'_, T>> {
+pub(crate) fn patient_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     for _ in 0..200 {
         match mutex.try_lock() {
             Ok(guard) => return Some(guard),
@@ -296,7 +307,12 @@ pub(crate) fn trace_frames(stack: StackId, frames: &[streamcheck_report::Frame])
 }
 
 /// The core's guard while a process forks.
-pub(crate) struct ForkGuard(Option<std::sync::MutexGuard<'static, Option<Box<Core>>>>);
+pub(crate) struct ForkGuard(Option<MutexGuard<'static, Option<Box<Core>>>>);
+
+/// Waits until the tool has begun, if it is about to.
+pub(crate) fn start_before_fork() -> Option<MutexGuard<'static, ()>> {
+    STARTING.lock().ok()
+}
 
 /// Takes the lock before a fork, so that the child finds it free.
 pub(crate) fn before_fork() -> ForkGuard {
