@@ -52,7 +52,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     return 0;
 }
 
+static int allocations;
+/* How many allocations this very library made: a process may hold two of them. */
+int standin_allocations(void) { return allocations; }
+
 cudaError_t cudaMalloc(void **out, size_t size) {
+    allocations++;
     if (size > (1ul << 40)) return result(2);
     *out = malloc(size);
     errno = 0;

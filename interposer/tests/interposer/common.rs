@@ -86,23 +86,27 @@ fn compile(source: &str, output: &Path, more: &[&str]) {
     done.push(output.to_owned());
 }
 
-/// The stand-in cudart.
-fn standin() -> PathBuf {
-    let path = folder().join("libcudart.so.13");
-    let shared = [
+/// The stand-in cudart, under a version's name.
+pub(crate) fn standin(version: u32) -> PathBuf {
+    let name = format!("libcudart.so.{version}");
+    let path = folder().join(&name);
+    let soname = format!("-Wl,-soname,{name}");
+    // Versions by the library's name, as NVIDIA's have.
+    let link = [
         "-shared",
         "-fPIC",
         "-pthread",
-        "-Wl,-soname,libcudart.so.13",
+        "-Wl,--default-symver",
+        &soname,
     ];
-    compile("cudart.c", &path, &shared);
+    compile("cudart.c", &path, &link);
     path
 }
 
 /// Compiles a program that links to the stand-in.
 pub(crate) fn program(name: &str) -> PathBuf {
     let path = folder().join(name);
-    let standin = standin();
+    let standin = standin(13);
     let standin = standin.to_str().expect("a path in UTF-8");
     compile(&format!("{name}.c"), &path, &[standin, "-pthread"]);
     path
@@ -110,16 +114,18 @@ pub(crate) fn program(name: &str) -> PathBuf {
 
 /// Compiles a program that links to no CUDA library.
 pub(crate) fn plain_program(name: &str) -> PathBuf {
-    standin();
+    standin(13);
     let path = folder().join(name);
     compile(&format!("{name}.c"), &path, &["-pthread", "-ldl"]);
     path
 }
 
-/// Compiles a shared library.
-pub(crate) fn shared_library(name: &str) -> PathBuf {
+/// Compiles a shared library that links to `others`.
+pub(crate) fn shared_library(name: &str, others: &[PathBuf]) -> PathBuf {
     let path = folder().join(format!("lib{name}.so"));
-    compile(&format!("{name}.c"), &path, &["-shared", "-fPIC", "-ldl"]);
+    let mut more = vec!["-shared", "-fPIC", "-ldl"];
+    more.extend(others.iter().filter_map(|other| other.to_str()));
+    compile(&format!("{name}.c"), &path, &more);
     path
 }
 

@@ -291,7 +291,7 @@ fn functions_looked_up_in_a_local_library_are_seen() {
 
 #[test]
 fn a_wrapping_library_still_finds_the_next_function() {
-    let wrapper = shared_library("wrapper");
+    let wrapper = shared_library("wrapper", &[]);
     let wrapped = plain_program("wrapped");
     let library = common::library();
     for order in [[library, &*wrapper], [&*wrapper, library]] {
@@ -336,4 +336,16 @@ fn a_trace_survives_a_kill() {
                 .any(|record| matches!(record, Record::Frames { .. }))
         );
     }
+}
+
+#[test]
+fn two_cudarts_each_get_their_own_calls() {
+    shared_library("plugin", &[common::standin(12)]);
+    let two = program("two_cudarts");
+    let without = run(&mut bare(&two));
+    let with = run(preloaded(&two).env("STREAMCHECK_JSON", "two.json"));
+    assert_eq!(with.code, Some(0), "{}", with.stderr);
+    assert_eq!(without.stdout, "2 and 3\n");
+    assert_eq!(with.stdout, without.stdout);
+    assert_eq!(report("two.json")["summary"]["allocations"], 5);
 }
