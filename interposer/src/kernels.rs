@@ -135,7 +135,7 @@ impl Layout {
                     let parameter = Parameter {
                         offset,
                         size,
-                        mode: Mode::Write,
+                        mode: mode_of(size),
                     };
                     offset += size;
                     parameter
@@ -144,17 +144,37 @@ impl Layout {
         )
     }
 
-    /// Marks as reading what the demangled types say only reads.
+    /// Takes from the demangled types which parameters are pointers, and which of
+    /// these only read.
     fn with_modes(mut self, types: &[String]) -> Self {
         if types.len() == self.0.len() {
             for (parameter, kind) in self.0.iter_mut().zip(types) {
-                let reads = kind.ends_with(" const*") || kind.ends_with(" const* restrict");
-                if reads && parameter.size == 8 {
-                    parameter.mode = Mode::Read;
+                let kind = kind.trim_end_matches(" restrict");
+                if parameter.size == 8 {
+                    parameter.mode = if kind.ends_with(" const*") {
+                        Mode::Read
+                    } else if kind.ends_with('*') {
+                        Mode::Write
+                    } else {
+                        Mode::Unknown
+                    };
                 }
             }
         }
         self
+    }
+}
+
+/// What the values in a parameter are, as far as its size tells.
+fn mode_of(size: usize) -> Mode {
+    // PyTorch's TensorListMetadata, which takes up most of the 4 KiB that parameters
+    // could have, is seldom filled; the largest of CUTLASS's and cuBLAS's, which
+    // are, stay below.
+    const LARGE: usize = 1024;
+    match size {
+        0..=8 => Mode::Write,
+        9..=LARGE => Mode::Unknown,
+        _ => Mode::Doubtful,
     }
 }
 
@@ -270,7 +290,7 @@ fn ask_layout(get: *const (), handle: u64) -> Result<Layout, u32> {
             0 => parameters.push(Parameter {
                 offset,
                 size,
-                mode: Mode::Write,
+                mode: mode_of(size),
             }),
             INVALID_VALUE => break,
             other if parameters.is_empty() => return Err(other),
@@ -295,22 +315,20 @@ fn driver_layout(function: u64) -> Option<Layout> {
 fn runtime_layout(handle: u64) -> Option<Layout> {
     type LastError = unsafe extern "C-unwind" fn() -> u32;
     let get = provider::unhooked(c"cudaFuncGetParamInfo")?;
-    let peek = provider::unhooked(c"cudaPeekAtLastError")?;
-    let clear = provider::unhooked(c"cudaGetLastError")?;
-    // SAFETY: both have this type and take nothing.
-    let (peek, clear) = unsafe {
-        (
-            core::mem::transmute::<*const (), LastError>(peek),
-            core::mem::transmute::<*const (), LastError>(clear),
-        )
+    let of = |name| -> Option<LastError> {
+        // SAFETY: both have this type and take nothing.
+        provider::unhooked(name)
+            .map(|real| unsafe { core::mem::transmute::<*const (), LastError>(real) })
     };
     // SAFETY: reads the thread's last error.
-    if unsafe { peek() } != 0 {
+    if of(c"cudaPeekAtLastError").is_some_and(|peek| unsafe { peek() } != 0) {
         return None;
     }
     let layout = ask_layout(get, handle).ok();
-    // SAFETY: clears what our question left.
-    unsafe { clear() };
+    if let Some(clear) = of(c"cudaGetLastError") {
+        // SAFETY: clears what our question left.
+        unsafe { clear() };
+    }
     layout
 }
 
@@ -395,5 +413,44 @@ fn size_of_type(kind: &str) -> Option<usize> {
         "int" | "unsigned int" | "float" => Some(4),
         "long" | "unsigned long" | "long long" | "unsigned long long" | "double" => Some(8),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_read_from_mangled_names() {
+        let types = parameter_types("_Z5saxpyfPKfPf").unwrap();
+        assert_eq!(types, ["float", "float const*", "float*"]);
+        assert_eq!(parameter_types("_Z5emptyv").unwrap(), [""; 0]);
+        assert_eq!(parameter_types("add_kernel"), None);
+        let template = parameter_types("_Z3sumIfEvPKT_S1_RKSt4pairIiiE").unwrap();
+        assert_eq!(template.len(), 3);
+    }
+
+    #[test]
+    fn modes_follow_types_and_sizes() {
+        let layout = Layout::from_sizes([8, 8, 8, 4, 24, 4000].into_iter());
+        let types = ["float const*", "float*", "View", "int", "Wide", "Lists"].map(str::to_owned);
+        let modes = |layout: &Layout| layout.0.iter().map(|p| p.mode).collect::<Vec<_>>();
+        assert_eq!(
+            modes(&layout.with_modes(&types)),
+            [
+                Mode::Read,
+                Mode::Write,
+                Mode::Unknown,
+                Mode::Write,
+                Mode::Unknown,
+                Mode::Doubtful
+            ]
+        );
+        // Without types, a pointer-sized parameter may be a pointer that is written.
+        let unnamed = Layout::from_sizes([8, 24].into_iter());
+        assert_eq!(modes(&unnamed), [Mode::Write, Mode::Unknown]);
+        // Nor do types help that are not those of this layout.
+        let other = Layout::from_sizes([8, 8].into_iter()).with_modes(&types);
+        assert_eq!(modes(&other), [Mode::Write, Mode::Write]);
     }
 }

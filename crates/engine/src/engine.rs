@@ -452,9 +452,17 @@ impl Engine {
         }
         let (id, mut op) = self.on_stream(stream, call);
         op.kernel = kernel;
+        let doubtful = pointers
+            .iter()
+            .filter(|pointer| pointer.mode == Mode::Doubtful)
+            .any(|pointer| self.memory.live(pointer.address).is_some());
+        if doubtful {
+            self.blind_spot("pointers-in-large-structs", kernel);
+        }
         let uses: SmallVec<[(Footprint, Mode); 8]> = pointers
             .iter()
             .enumerate()
+            .filter(|(_, pointer)| pointer.mode != Mode::Doubtful)
             .filter(|(place, _)| !self.ends_a_range(*place, pointers))
             .map(|(_, pointer)| (Footprint::Pointer(pointer.address), pointer.mode))
             .collect();

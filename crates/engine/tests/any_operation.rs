@@ -73,7 +73,7 @@ fn action() -> impl Strategy<Value = Action> {
         HostMemory::Pageable,
         HostMemory::Pinned,
     ];
-    let modes = vec![Mode::Read, Mode::Write, Mode::Unknown];
+    let modes = vec![Mode::Read, Mode::Write, Mode::Unknown, Mode::Doubtful];
     let pointer = (number(), select(modes)).prop_map(|(address, mode)| Pointer { address, mode });
     prop_oneof![
         (event.clone(), any::<bool>())

@@ -67,6 +67,9 @@ pub enum Mode {
     /// May be anything, or not be an access at all: a pointer-like value in a
     /// by-value struct.
     Unknown,
+    /// As `Unknown`, in a struct so large that part of it may never have been
+    /// written: an array with room to spare, holding what the stack held before.
+    Doubtful,
 }
 
 /// A pointer among a kernel's parameters. Its extent is not known.
@@ -74,8 +77,8 @@ pub enum Mode {
 pub struct Pointer {
     /// The value. Values inside no known memory are not accesses.
     pub address: u64,
-    /// `Read` where the kernel's signature says `const T*`, `Unknown` inside a
-    /// by-value struct, else `Write`.
+    /// `Read` where the kernel's signature says `const T*`, `Unknown` or
+    /// `Doubtful` inside a by-value struct, else `Write`.
     pub mode: Mode,
 }
 

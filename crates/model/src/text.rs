@@ -33,7 +33,7 @@
 //! | `free_async p S`, `free p`, `free_host h`, `unmap p`, `release h` | memory is given back; `release` is the C library's `free` |
 //! | `… refused`, `… failed` after any of these or `unregister` | the call did not succeed |
 //! | `… begun` after the same | the call has not returned yet; it does at a line `ended`, `ended refused` or `ended failed` of the same thread |
-//! | `launch KERNEL S p read:q struct:r` | a kernel that may write `p`, only reads `q`, and has `r` in a by-value struct; `?` instead of pointers: its parameters are not known |
+//! | `launch KERNEL S p read:q struct:r` | a kernel that may write `p`, only reads `q`, and has `r` in a by-value struct (`doubtful:r`: in a very large one); `?` instead of pointers: its parameters are not known |
 //! | `copy S a -> b BYTES` | `cudaMemcpyAsync`; the direction follows from what `a` and `b` are, or is `h2d`, `d2h`, `d2d`, `h2h` or `default` after the size |
 //! | `copy_sync a -> b BYTES` | `cudaMemcpy`, on the legacy stream; `copy_sync PT a -> b BYTES` on the per-thread one |
 //! | `fill S p BYTES`, `fill_sync p BYTES`, `fill_sync PT p BYTES` | the same for fills |
@@ -654,6 +654,7 @@ impl State {
                 None => (Mode::Write, word),
                 Some(("read", word)) => (Mode::Read, word),
                 Some(("struct", word)) => (Mode::Unknown, word),
+                Some(("doubtful", word)) => (Mode::Doubtful, word),
                 Some(_) => return Err(line.wrong(expected)),
             };
             match self.resolve(word) {

@@ -86,7 +86,12 @@ fn region() -> impl Strategy<Value = Region> {
 fn pointer() -> impl Strategy<Value = Pointer> {
     (
         any::<u64>(),
-        prop_oneof![Just(Mode::Read), Just(Mode::Write), Just(Mode::Unknown)],
+        prop_oneof![
+            Just(Mode::Read),
+            Just(Mode::Write),
+            Just(Mode::Unknown),
+            Just(Mode::Doubtful)
+        ],
     )
         .prop_map(|(address, mode)| Pointer { address, mode })
 }
