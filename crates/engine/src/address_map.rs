@@ -8,7 +8,7 @@
 use smallvec::SmallVec;
 
 /// Ranges in a chunk before it is split.
-const CHUNK: usize = 256;
+const CHUNK: usize = 64;
 
 #[derive(Debug)]
 struct Chunk<T> {

@@ -33,7 +33,7 @@ struct PendingFree {
     /// When the free happens.
     when: Access,
     /// What it frees, out of the live memory meanwhile.
-    allocation: Option<Allocation>,
+    allocation: Option<Box<Allocation>>,
     found: Vec<Violation>,
 }
 
@@ -58,7 +58,7 @@ pub struct Engine {
     order: Order,
     memory: Memory,
     /// The free that each thread is in.
-    pending: FxHashMap<ThreadId, PendingFree>,
+    pending: Vec<(ThreadId, PendingFree)>,
     known: FxHashMap<FindingKey, usize>,
     counts: Vec<u64>,
     sequence: u64,
@@ -78,7 +78,7 @@ impl Engine {
             names: Names::default(),
             order: Order::default(),
             memory: Memory::default(),
-            pending: FxHashMap::default(),
+            pending: Vec::new(),
             known: FxHashMap::default(),
             counts: Vec::new(),
             sequence: 0,
@@ -315,7 +315,7 @@ impl Engine {
                 op: OpRef::new(self.sequence, call, None),
             },
         };
-        self.memory.insert(Allocation {
+        self.memory.insert(Box::new(Allocation {
             address,
             size,
             kind,
@@ -323,7 +323,7 @@ impl Engine {
             uses: SmallVec::new(),
             shadow: Shadow::default(),
             recycled: None,
-        });
+        }));
     }
 
     fn free_begun(&mut self, call: &Call, address: u64, kind: FreeKind, stream: Option<StreamRef>) {
@@ -362,24 +362,25 @@ impl Engine {
                 allocation = self.memory.remove(address);
             }
         }
-        self.pending.insert(
-            call.thread,
-            PendingFree {
-                op,
-                kind,
-                address,
-                stream,
-                when,
-                allocation,
-                found,
-            },
-        );
+        self.pending.retain(|(thread, _)| *thread != call.thread);
+        let pending = PendingFree {
+            op,
+            kind,
+            address,
+            stream,
+            when,
+            allocation,
+            found,
+        };
+        self.pending.push((call.thread, pending));
     }
 
     fn free_ended(&mut self, call: &Call, outcome: Outcome, found: &mut Vec<Violation>) {
-        let Some(pending) = self.pending.remove(&call.thread) else {
+        let mut pending = self.pending.iter();
+        let Some(place) = pending.position(|(thread, _)| *thread == call.thread) else {
             return;
         };
+        let (_, pending) = self.pending.swap_remove(place);
         let PendingFree {
             op,
             kind,

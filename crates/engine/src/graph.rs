@@ -68,23 +68,28 @@ pub(crate) struct SegmentGraph {
 impl SegmentGraph {
     /// Segments kept. Past it the oldest go: explanations get shorter, verdicts
     /// stay, as they come from the clocks.
-    const CAP: usize = 1 << 16;
+    const CAP: usize = 1 << 13;
 
     fn node(&mut self, epoch: Epoch) -> NodeIndex {
         if let Some(&node) = self.nodes.get(&epoch) {
             return node;
         }
-        if self.nodes.len() >= Self::CAP
-            && let Some(old) = self.oldest.pop_front()
-            && let Some(node) = self.nodes.remove(&old)
-        {
-            self.graph.remove_node(node);
-            self.evicted += 1;
-        }
         let node = self.graph.add_node(epoch);
         self.nodes.insert(epoch, node);
         self.oldest.push_back(epoch);
         node
+    }
+
+    /// Forgets the oldest segments until two more have room.
+    fn make_room(&mut self) {
+        while self.nodes.len() + 2 > Self::CAP
+            && let Some(old) = self.oldest.pop_front()
+        {
+            if let Some(node) = self.nodes.remove(&old) {
+                self.graph.remove_node(node);
+                self.evicted += 1;
+            }
+        }
     }
 
     /// `to` is the segment after `from` in one timeline.
@@ -94,8 +99,10 @@ impl SegmentGraph {
 
     /// `from` happens before `to`.
     pub(crate) fn link(&mut self, from: Epoch, to: Epoch, reason: Reason, call: Option<OpRef>) {
+        // Before the lookups: what they find must still be there for the edge.
+        self.make_room();
         let (a, b) = (self.node(from), self.node(to));
-        self.graph.update_edge(a, b, Link { reason, call });
+        self.graph.add_edge(a, b, Link { reason, call });
     }
 
     /// The links of a shortest path that ends at `to` and begins in `slot` at
@@ -150,5 +157,24 @@ impl SegmentGraph {
         }
         text.push_str("}\n");
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_segment_can_be_linked_while_the_oldest_go() {
+        let epoch = |time| Epoch { slot: 1, time };
+        let mut graph = SegmentGraph::default();
+        for time in 1..4 * SegmentGraph::CAP as u32 {
+            graph.continues(epoch(time), epoch(time + 1));
+            // Whichever segment is the oldest now is also one end of an edge.
+            let oldest = *graph.oldest.front().unwrap();
+            graph.link(oldest, Epoch { slot: 2, time }, Reason::EventWait, None);
+            assert!(graph.nodes.len() <= SegmentGraph::CAP);
+        }
+        assert!(graph.evicted > 0 && graph.nodes.len() == graph.graph.node_count());
     }
 }

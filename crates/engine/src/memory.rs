@@ -108,7 +108,7 @@ impl Memory {
 
     /// Takes in a new allocation. What it overlaps is gone: freed blocks are its
     /// past, live ones were freed out of sight.
-    pub(crate) fn insert(&mut self, mut allocation: Allocation) {
+    pub(crate) fn insert(&mut self, mut allocation: Box<Allocation>) {
         let (start, end) = (allocation.address, allocation.end());
         self.live.remove_overlapping(start, end);
         let newest = self
@@ -119,20 +119,20 @@ impl Memory {
         if allocation.kind == MemoryKind::StreamOrdered {
             allocation.recycled = newest.filter(|past| past.kind == MemoryKind::StreamOrdered);
         }
-        self.live.insert(start, end, Box::new(allocation));
+        self.live.insert(start, end, allocation);
     }
 
     /// Takes the live allocation that begins at `address` away.
-    pub(crate) fn remove(&mut self, address: u64) -> Option<Allocation> {
-        self.live.remove(address).map(|block| *block)
+    pub(crate) fn remove(&mut self, address: u64) -> Option<Box<Allocation>> {
+        self.live.remove(address)
     }
 
     /// Puts back an allocation whose free failed, unless its place was taken.
-    pub(crate) fn restore(&mut self, allocation: Allocation) {
+    pub(crate) fn restore(&mut self, allocation: Box<Allocation>) {
         let (start, end) = (allocation.address, allocation.end());
         if self.overlapping(start, end).next().is_none() {
             self.freed.remove_overlapping(start, end);
-            self.live.insert(start, end, Box::new(allocation));
+            self.live.insert(start, end, allocation);
         }
     }
 
