@@ -403,6 +403,9 @@ impl Run {
                 }
             }
             Step::SyncEvent { event } => {
+                if !self.reference.events.contains_key(&(event as u64)) {
+                    return Ok(());
+                }
                 self.apply(Action::EventSynchronized {
                     event: Handle(event as u64),
                 });

@@ -211,7 +211,9 @@ impl Engine {
             }
             Action::EventSynchronized { event } => {
                 let op = OpRef::new(self.sequence, call, None);
-                self.order.synchronize_event(event, op);
+                if self.order.synchronize_event(event, op) == Waited::Unknown {
+                    self.blind_spot("event-of-unknown-origin", NameId::default());
+                }
             }
             Action::StreamSynchronized { stream } => {
                 let (id, op) = self.on_stream(stream, call);
@@ -478,20 +480,23 @@ impl Engine {
     }
 
     /// Whether the pointer at `place` begins one block only because another, which
-    /// the pointer before it points into, ends there: the end of a range of
-    /// iterators. Two parameters that may be written are taken as two buffers, which
-    /// a pool often places side by side.
+    /// the launch points into as well, ends there: the end of a range of iterators.
+    /// Where the block that begins is live, only the pointer just before counts, and
+    /// two that may be written are two buffers, which a pool often places side by
+    /// side.
     fn ends_a_range(&self, place: usize, pointers: &[Pointer]) -> bool {
-        let Some(begin) = place.checked_sub(1).map(|before| pointers[before]) else {
+        let end = pointers[place];
+        let Some(block) = self.memory.ending_at(end.address) else {
             return false;
         };
-        let end = pointers[place];
-        begin.mode == end.mode
-            && end.mode != Mode::Write
-            && self
-                .memory
-                .ending_at(end.address)
-                .is_some_and(|block| (block.address..end.address).contains(&begin.address))
+        let within = |begin: &Pointer| (block.address..end.address).contains(&begin.address);
+        if self.memory.live(end.address).is_none() {
+            return pointers.iter().any(within);
+        }
+        let begin = place.checked_sub(1).map(|before| pointers[before]);
+        begin.is_some_and(|begin| {
+            begin.mode == end.mode && end.mode != Mode::Write && within(&begin)
+        })
     }
 
     /// Reports work on the legacy stream that holds up others.
@@ -636,6 +641,8 @@ impl Engine {
         }
         // What the call itself waits for ("API synchronization behavior" in the
         // runtime's reference).
+        let managed =
+            |region: &Region| self.memory_kind(region.address) == Some(MemoryKind::Managed);
         let both_host = source != Side::Device && target != Side::Device;
         let waits = match (source, target) {
             _ if both_host && direction != Direction::Inferred => Some(Reason::HostSync),
@@ -646,6 +653,8 @@ impl Engine {
             (_, Side::Pageable | Side::Pinned) if synchronous => Some(Reason::HostSync),
             (Side::Pinned, Side::Device) if synchronous => Some(Reason::HostSync),
             (Side::Unknown, _) | (_, Side::Unknown) if synchronous => Some(Reason::Unseen),
+            // Managed memory may be on either side.
+            _ if synchronous && [from, to].iter().any(managed) => Some(Reason::Unseen),
             _ => None,
         };
         if let Some(reason) = waits {

@@ -361,17 +361,26 @@ impl Order {
         }
     }
 
-    /// The host knows the event's newest record complete. False if it has none
-    /// or its history is not known.
-    pub(crate) fn synchronize_event(&mut self, event: Handle, op: OpRef) -> bool {
-        let Some(Event {
-            record: Some((frontier, _)),
-        }) = self.events.get(&event)
-        else {
-            return false;
-        };
-        let frontier = frontier.clone();
-        self.host_learns(&frontier, Reason::HostSync, op)
+    /// The host knows the event's newest record complete. An event whose history is
+    /// not known is taken to cover everything.
+    pub(crate) fn synchronize_event(&mut self, event: Handle, op: OpRef) -> Waited {
+        match self.events.get(&event) {
+            Some(Event {
+                record: Some((frontier, _)),
+            }) => {
+                let frontier = frontier.clone();
+                self.host_learns(&frontier, Reason::HostSync, op);
+                Waited::Ordered
+            }
+            Some(Event { record: None }) => Waited::Unrecorded,
+            None => {
+                for stream in 0..self.streams.len() {
+                    let frontier = self.streams[stream].line.frontier();
+                    self.host_learns(&frontier, Reason::Unseen, op);
+                }
+                Waited::Unknown
+            }
+        }
     }
 
     /// The host knows all of the stream's past complete; for the legacy stream,
