@@ -157,9 +157,9 @@ impl<R: Read> Reader<R> {
         let length = u32::from_le_bytes(length_bytes);
         // The preallocated rest of a killed writer's file, or nothing at all.
         if length == 0 {
-            let zeros = head == [0; FRAME_HEAD]
-                && only_zeros(&mut self.source).map_err(|error| self.io(error))?;
-            if !zeros {
+            let remainder = remainder(&mut self.source).map_err(|error| self.io(error))?;
+            let written = head != [0; FRAME_HEAD] || remainder.used > 0;
+            if written && !remainder.is_unfinished_frame() {
                 return Err(self.damaged("bytes after the end of what was written"));
             }
             self.ending = Some(Ending::Killed);
@@ -240,6 +240,44 @@ fn fill(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
         }
     }
     Ok(got)
+}
+
+/// What a source holds from some place on.
+struct Remainder {
+    /// Bytes up to the last that is not zero.
+    used: u64,
+    /// Zeros after them.
+    zeros: u64,
+}
+
+impl Remainder {
+    /// Whether it may be a frame whose writer was killed before it stored the
+    /// length, which it does last: little enough for one frame, in a file that was
+    /// longer than its contents.
+    fn is_unfinished_frame(&self) -> bool {
+        const PREALLOCATED: u64 = 64;
+        self.used <= 1 << 16 && self.zeros >= PREALLOCATED
+    }
+}
+
+fn remainder(source: &mut impl BufRead) -> io::Result<Remainder> {
+    let mut remainder = Remainder { used: 0, zeros: 0 };
+    loop {
+        let chunk = source.fill_buf()?;
+        if chunk.is_empty() {
+            return Ok(remainder);
+        }
+        let length = chunk.len() as u64;
+        match chunk.iter().rposition(|&byte| byte != 0) {
+            Some(last) => {
+                let used = last as u64 + 1;
+                remainder.used += remainder.zeros + used;
+                remainder.zeros = length - used;
+            }
+            None => remainder.zeros += length,
+        }
+        source.consume(length as usize);
+    }
 }
 
 /// Whether the source holds nothing but zeros from here on.

@@ -326,6 +326,26 @@ proptest! {
     }
 
     #[test]
+    fn a_kill_in_the_middle_of_a_write_loses_that_record_alone(
+        operations in vec(operation(), 1..12),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        // The writer stores a frame's length last. Of the last frame some of the
+        // rest is there, in a file that was made longer beforehand.
+        let before = written(&operations[..operations.len() - 1], false);
+        let whole = written(&operations, false);
+        let frame = &whole[before.len()..];
+        let mut bytes = before.clone();
+        bytes.extend([0; 4]);
+        bytes.extend(&frame[4..4 + cut.index(frame.len() - 3)]);
+        bytes.resize(bytes.len() + 4096, 0);
+        let (some, ending) = read(&bytes);
+        let (all, _) = read(&before);
+        prop_assert_eq!(some, all);
+        prop_assert!(matches!(ending, Ok(Ending::Killed)));
+    }
+
+    #[test]
     fn a_changed_byte_is_noticed(
         operations in vec(operation(), 0..12),
         place in any::<prop::sample::Index>(),
