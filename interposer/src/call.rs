@@ -63,10 +63,26 @@ impl Call {
         })
     }
 
-    /// Runs what is to be recorded after the real call.
+    /// Runs what is to be recorded.
     #[inline]
     pub(crate) fn finish(&self, f: impl FnOnce(&Self)) {
         keeping_errno(|| guarded(|| f(self)));
+    }
+
+    /// Makes a call that gives a handle back, recorded before it: another thread may be
+    /// handed the same handle before the call returns. A call that fails is not taken
+    /// back: either the handle stood for nothing, or CUDA is in an error that sticks.
+    pub(crate) fn ahead(
+        hook: &'static Hook,
+        origin: Origin,
+        before: impl FnOnce(&Self),
+        real: impl FnOnce() -> u32,
+    ) -> u32 {
+        let Some(call) = Self::enter(hook, origin) else {
+            return real();
+        };
+        call.finish(before);
+        real()
     }
 
     /// Records a free before the real call. False if there is nothing to settle.
@@ -79,7 +95,7 @@ impl Call {
                     Some(raw) => Some(self.stream(raw)),
                     None => None,
                 };
-                place::learn(self);
+                place::learn();
                 recorder::record(
                     self,
                     Action::FreeBegun {
@@ -115,7 +131,7 @@ impl Call {
 
     /// Records what happened outside of any stream.
     pub(crate) fn record(&self, action: Action) {
-        place::learn(self);
+        place::learn();
         recorder::record(self, action);
     }
 
@@ -168,6 +184,19 @@ impl Call {
         });
     }
 
+    /// Records work whose accesses cannot be told: it only takes its place in its stream.
+    pub(crate) fn unseen_work(&self, raw: usize) {
+        let nothing = Region::linear(0, 0);
+        self.record_on(raw, |stream| Action::Copied {
+            stream,
+            to: nothing,
+            from: nothing,
+            direction: Direction::DeviceToDevice,
+            host: HostMemory::Unasked,
+            synchronous: false,
+        });
+    }
+
     /// Counts something that cannot be seen into.
     pub(crate) fn blind_spot(&self, kind: &str, example: &str) {
         recorder::blind_spot(self, kind, example);
@@ -182,9 +211,6 @@ pub(crate) struct Copy {
     pub(crate) direction: Direction,
     pub(crate) synchronous: bool,
 }
-
-/// The host memory of a copy is asked about only where the engine has no record.
-pub(crate) const UNASKED: HostMemory = HostMemory::Unasked;
 
 fn outcome(status: u32) -> Outcome {
     match status {

@@ -4,7 +4,6 @@ use std::sync::{Mutex, PoisonError};
 
 use streamcheck_model::{ContextId, DeviceId};
 
-use crate::call::Call;
 use crate::thread::{self, Place};
 use crate::{driver, provider};
 
@@ -15,17 +14,30 @@ static CREATED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 /// Every context that was current at a call, and where that is.
 static KNOWN: Mutex<Vec<(u64, Place)>> = Mutex::new(Vec::new());
 
-/// Runs `f` as if `context` were current; as things are if nothing was ever done in it.
-pub(crate) fn within(context: u64, f: impl FnOnce()) {
+/// Where a context is, if it was ever current at a call.
+pub(crate) fn of(context: u64) -> Option<Place> {
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let place = known
+    known
         .iter()
         .find(|(known, _)| *known == context)
-        .map(|(_, place)| *place);
-    drop(known);
+        .map(|(_, place)| *place)
+}
+
+/// A device's primary context.
+pub(crate) fn primary(device: i32) -> Option<Place> {
+    let device = u16::try_from(device).ok()?;
+    Some(Place {
+        known: true,
+        device,
+        context: u32::from(device),
+    })
+}
+
+/// Runs `f` as if `place` were current.
+pub(crate) fn at(place: Place, f: impl FnOnce()) {
     let block = thread::block();
     let here = block.place();
-    block.set_place(place.unwrap_or(here));
+    block.set_place(place);
     f();
     block.set_place(here);
 }
@@ -38,6 +50,18 @@ pub(crate) fn created(context: u64) {
     }
 }
 
+/// Notes that a context's handle stands for it no longer. Its number is not given out
+/// again.
+pub(crate) fn destroyed(context: u64) {
+    let mut created = CREATED.lock().unwrap_or_else(PoisonError::into_inner);
+    for known in created.iter_mut().filter(|known| **known == context) {
+        *known = 0;
+    }
+    drop(created);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.retain(|(known, _)| *known != context);
+}
+
 /// What was learned last on this thread.
 pub(crate) fn current() -> (DeviceId, ContextId) {
     let place = thread::block().place();
@@ -46,7 +70,7 @@ pub(crate) fn current() -> (DeviceId, ContextId) {
 
 /// Asks CUDA, if nothing is known on this thread since the last change.
 #[inline]
-pub(crate) fn learn(_call: &Call) {
+pub(crate) fn learn() {
     if !thread::block().place().known {
         ask();
     }

@@ -78,9 +78,12 @@ pub(crate) fn give_up(why: &str) {
         } else {
             format!(" ({detail})")
         };
-        stderr::line(&format!(
-            "{why}{detail}; checking stops here, the program goes on unchecked"
-        ));
+        let what = format!("{why}{detail}; checking stops here, the program goes on unchecked");
+        if crate::log::is_open() {
+            tracing::warn!("{what}");
+        } else {
+            stderr::line(&what);
+        }
     }
 }
 
@@ -100,7 +103,13 @@ pub(crate) fn start() -> bool {
     for problem in problems {
         stderr::line(problem.text());
     }
+    crate::log::open(&settings.log);
     let process = Process::this();
+    tracing::info!(
+        "started in {} (process {}) at its first CUDA call",
+        process.exe,
+        process.pid
+    );
     let (trace, problem) = TraceFile::create(&settings, &process);
     if let Some(problem) = problem {
         stderr::line(&problem);
@@ -229,6 +238,11 @@ pub(crate) fn launched(
     };
     let news = first.or_else(|| {
         let learned = learn();
+        tracing::debug!(
+            "kernel {}: where its parameters lie is {}",
+            learned.name,
+            if learned.layout.is_some() { "known" } else { "not known" }
+        );
         with_core(|core| {
             let name = core.engine.names_mut().intern(&learned.name);
             core.kernels.insert(
@@ -260,15 +274,15 @@ pub(crate) fn host_memory(from: u64, to: u64, direction: Direction) -> HostMemor
         Direction::HostToDevice => from,
         Direction::DeviceToHost => to,
         Direction::HostToHost | Direction::DeviceToDevice | Direction::Inferred => {
-            return crate::call::UNASKED;
+            return HostMemory::Unasked;
         }
     };
     if !driver::visible() || capture::any() {
-        return crate::call::UNASKED;
+        return HostMemory::Unasked;
     }
     let known = with_core(|core| core.engine.memory_kind(host).is_some());
     if known != Some(false) {
-        return crate::call::UNASKED;
+        return HostMemory::Unasked;
     }
     driver::host_memory(host)
 }

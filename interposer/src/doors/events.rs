@@ -14,6 +14,7 @@ fn created(call: &Call, event: *const usize) {
     });
 }
 
+/// Recorded ahead of the real call: see [`Call::ahead`].
 fn destroyed(call: &Call, event: usize) {
     call.record(Action::EventDestroyed {
         event: Handle(event as u64),
@@ -48,8 +49,8 @@ hooks! { Runtime:
         let _ = flags;
         created(call, event);
     }
-    fn cudaEventDestroy: (event: usize) after(call) {
-        destroyed(call, event);
+    fn cudaEventDestroy: (event: usize) whole(hook, real, origin) {
+        Call::ahead(hook, origin, |call| destroyed(call, event), || real(event))
     }
     fn cudaEventRecord | cudaEventRecord_ptsz: (event: usize, stream: usize) after(call) {
         recorded(call, event, stream);
@@ -83,8 +84,8 @@ mod driver {
             let _ = flags;
             created(call, event);
         }
-        fn cuEventDestroy | cuEventDestroy_v2: (event: usize) after(call) {
-            destroyed(call, event);
+        fn cuEventDestroy | cuEventDestroy_v2: (event: usize) whole(hook, real, origin) {
+            Call::ahead(hook, origin, |call| destroyed(call, event), || real(event))
         }
         fn cuEventRecord | cuEventRecord_ptsz: (event: usize, stream: usize) after(call) {
             recorded(call, event, stream);

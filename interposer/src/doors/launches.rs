@@ -20,7 +20,7 @@ fn launched(call: &Call, kernel: u64, arguments: Arguments, stream: usize) {
     if capture::holds(call, stream) {
         return;
     }
-    crate::place::learn(call);
+    crate::place::learn();
     let parameters = if arguments.is_null() {
         Parameters::None
     } else {
@@ -112,7 +112,7 @@ mod driver {
         if capture::holds(call, stream) {
             return;
         }
-        crate::place::learn(call);
+        crate::place::learn();
         // SAFETY: the caller's promise.
         let parameters = unsafe { Parameters::of_launch(params, extra) };
         recorder::launched(call, call.stream(stream), function, parameters, || {

@@ -18,6 +18,7 @@ fn created(call: &Call, stream: *const usize, flags: u32) {
     });
 }
 
+/// Recorded ahead of the real call: see [`Call::ahead`].
 fn destroyed(call: &Call, stream: usize) {
     // Only created streams can be destroyed.
     if stream > 2 {
@@ -42,8 +43,8 @@ hooks! { Runtime:
         let _ = priority;
         created(call, stream, flags);
     }
-    fn cudaStreamDestroy: (stream: usize) after(call) {
-        destroyed(call, stream);
+    fn cudaStreamDestroy: (stream: usize) whole(hook, real, origin) {
+        Call::ahead(hook, origin, |call| destroyed(call, stream), || real(stream))
     }
     fn cudaStreamSynchronize | cudaStreamSynchronize_ptsz: (stream: usize) after(call) {
         synchronized(call, stream);
@@ -70,8 +71,8 @@ mod driver {
             let _ = priority;
             created(call, stream, flags);
         }
-        fn cuStreamDestroy | cuStreamDestroy_v2: (stream: usize) after(call) {
-            destroyed(call, stream);
+        fn cuStreamDestroy | cuStreamDestroy_v2: (stream: usize) whole(hook, real, origin) {
+            Call::ahead(hook, origin, |call| destroyed(call, stream), || real(stream))
         }
         fn cuStreamSynchronize | cuStreamSynchronize_ptsz: (stream: usize) after(call) {
             synchronized(call, stream);
@@ -84,8 +85,12 @@ mod driver {
         }
         // What cudaDeviceSynchronize of CUDA 13 ends in.
         fn cuCtxSynchronize_v2: (context: usize) after(call) {
-            crate::place::learn(call);
-            crate::place::within(context as u64, || call.record(Action::DeviceSynchronized));
+            crate::place::learn();
+            let synchronized = || call.record(Action::DeviceSynchronized);
+            match crate::place::of(context as u64) {
+                Some(place) => crate::place::at(place, synchronized),
+                None => synchronized(),
+            }
         }
     }
 }
