@@ -25,6 +25,9 @@ static DESK: Mutex<Option<Desk>> = Mutex::new(None);
 /// Opens the desk of this process.
 pub(crate) fn open(settings: Settings, process: Process) {
     let (halt, exit_code) = (settings.halt, settings.exit_code);
+    if let Some(json) = &settings.json {
+        tracing::info!("the report goes to {}", json.expand(&process).display());
+    }
     let (reporter, problems) = Reporter::lenient(settings, process);
     for problem in problems {
         stderr::line(problem.text());

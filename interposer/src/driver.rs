@@ -17,6 +17,7 @@ use streamcheck_model::HostMemory;
 use crate::doors;
 use crate::hook::{Door, Hook};
 use crate::lookup::{open_loaded, real_dlsym};
+use crate::objects;
 use crate::thread::Inside;
 
 /// What was found in libcuda, once it was met.
@@ -62,6 +63,18 @@ pub(crate) fn learn(handle: *mut c_void) {
     }
     let _learning = LEARNING.lock();
     if !visible() {
+        if tracing::enabled!(tracing::Level::INFO) {
+            let object = by_address
+                .keys()
+                .next()
+                .copied()
+                .and_then(objects::containing);
+            tracing::info!(
+                "the driver is {}, {} of whose functions are watched",
+                object.map_or_else(String::new, |object| object.path),
+                by_address.len()
+            );
+        }
         let driver = Box::leak(Box::new(Driver { handle, by_address }));
         DRIVER.store(driver, Release);
     }
@@ -99,7 +112,9 @@ pub(crate) fn swap(pointer: *mut c_void, flavour: Option<bool>) -> *mut c_void {
     let fitting = hooks
         .iter()
         .find(|hook| flavour.is_none_or(|per_thread| hook.per_thread == per_thread));
-    fitting.unwrap_or(&hooks[0]).address()
+    let hook = fitting.unwrap_or(&hooks[0]);
+    tracing::debug!("{} was looked up and is watched", hook.api());
+    hook.address()
 }
 
 /// A driver function that we ask questions with.

@@ -20,6 +20,7 @@ mod driver;
 mod hook;
 mod kernels;
 mod life;
+mod log;
 mod lookup;
 mod objects;
 mod place;

@@ -113,6 +113,10 @@ fn number_of(registry: &mut Registry, base: u64, handle: *mut c_void) -> Option<
         .iter()
         .position(|provider| provider.base == base);
     let number = known.unwrap_or_else(|| {
+        tracing::info!(
+            "cudart number {} is at {base:#x}",
+            registry.providers.len() + 1
+        );
         registry.providers.push(Provider { base, handle });
         registry.providers.len() - 1
     });

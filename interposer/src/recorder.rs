@@ -241,7 +241,11 @@ pub(crate) fn launched(
         tracing::debug!(
             "kernel {}: where its parameters lie is {}",
             learned.name,
-            if learned.layout.is_some() { "known" } else { "not known" }
+            if learned.layout.is_some() {
+                "known"
+            } else {
+                "not known"
+            }
         );
         with_core(|core| {
             let name = core.engine.names_mut().intern(&learned.name);

@@ -47,7 +47,10 @@ impl TraceFile {
         };
         let path = template.expand(process);
         match Self::open(&path, process) {
-            Ok(trace) => (Some(trace), None),
+            Ok(trace) => {
+                tracing::info!("the trace goes to {}", trace.path.display());
+                (Some(trace), None)
+            }
             Err(error) => (
                 None,
                 Some(format!(

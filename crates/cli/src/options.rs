@@ -7,6 +7,7 @@ use streamcheck_report::{OPTIONS, OptionSpec, Settings};
 
 use crate::args::Subset;
 use crate::failure::Failure;
+use crate::log;
 
 /// The options that were given, as pairs of name and value.
 #[derive(Debug)]
@@ -30,6 +31,7 @@ impl<S> Options<S> {
     pub(crate) fn settings(&self) -> Result<Settings, Failure> {
         let (settings, problems) = Settings::load(&self.given);
         if problems.is_empty() {
+            log::open(&settings.log);
             Ok(settings)
         } else {
             let refused: Vec<_> = problems

@@ -29,6 +29,7 @@ const REPORTS: [&str; 5] = ["json", "sarif", "junit", "html", "github"];
 pub(crate) fn run(run: &Run) -> Result<u8, Failure> {
     let settings = run.options.settings()?;
     let library = preload::library()?;
+    tracing::info!("the preload library is {}", library.display());
     report::check_inputs(&settings)?;
     let collection = Collection::new()?;
     let mut process = Process::this();
@@ -62,6 +63,7 @@ pub(crate) fn run(run: &Run) -> Result<u8, Failure> {
         )
     })?;
     process.pid = child.id();
+    tracing::info!("started {} (process {})", process.exe, process.pid);
     let forwarding = signals.forward_to(child.id());
     let status = wait(&mut child, &collection, &process).map_err(|error| {
         Failure::new(
@@ -70,6 +72,7 @@ pub(crate) fn run(run: &Run) -> Result<u8, Failure> {
         )
     })?;
     drop(forwarding);
+    tracing::debug!("the application ended: {status}");
 
     let merged = collection.merge(&process);
     if merged.saw_cuda() {

@@ -165,6 +165,20 @@ fn a_recorded_trace_replays_to_the_same_findings() {
 }
 
 #[test]
+fn the_log_is_the_commands_and_the_processes() {
+    let log = |filter: &str| {
+        let (output, _) = script(&["--log", filter], "exec $FIXTURES/a03_use_before_alloc_fixed");
+        String::from_utf8(output.stderr).expect("UTF-8")
+    };
+    let info = log("info");
+    for part in ["the preload library is ", "started in "] {
+        let line = format!("streamcheck: info: {part}");
+        assert!(info.lines().any(|one| one.starts_with(&line)), "{info}");
+    }
+    assert!(!log("warn").contains("info:"));
+}
+
+#[test]
 fn a_killed_application_keeps_its_findings() {
     let text = "$FIXTURES/a03_use_before_alloc; kill -9 $$";
     let (output, report) = script(&[], text);

@@ -2,4 +2,5 @@
 
 mod common;
 mod exports;
+mod log;
 mod preload;
