@@ -10,6 +10,8 @@ use crate::call::{Call, Copy};
 use crate::hook::hooks;
 use crate::{capture, provider};
 
+use super::unseen_copies::{may_reach_host, unseen};
+
 /// `cudaMemcpyKind`'s values (driver_types.h).
 fn direction(kind: u32) -> Direction {
     match kind {
@@ -84,22 +86,11 @@ fn symbol(
     to_symbol: bool,
     when: When,
 ) {
-    // While a stream captures, no question may be put to CUDA.
-    if capture::any() {
-        return;
-    }
-    let Some(function) = provider::unhooked(c"cudaGetSymbolAddress") else {
+    let Some(address) = symbol_address(symbol) else {
+        let waits = when == When::Now && !to_symbol && may_reach_host(kind);
+        unseen(call, stream, "symbol-copy", waits);
         return;
     };
-    type GetAddress = unsafe extern "C-unwind" fn(*mut u64, u64) -> u32;
-    let mut address = 0;
-    // SAFETY: the type is cuda_runtime_api.h's; the symbol was just copied to or
-    // from with success, so this succeeds and leaves the last error alone.
-    let status =
-        unsafe { core::mem::transmute::<*const (), GetAddress>(function)(&mut address, symbol) };
-    if status != 0 {
-        return;
-    }
     let inside = address.wrapping_add(offset as u64);
     let (to, from) = if to_symbol {
         (inside, other)
@@ -109,23 +100,41 @@ fn symbol(
     linear(call, stream, to, from, bytes, direction(kind), when);
 }
 
+/// Where a device variable lies, if that may be asked now.
+fn symbol_address(symbol: u64) -> Option<u64> {
+    // While a stream captures, no question may be put to CUDA.
+    if capture::any() {
+        return None;
+    }
+    let function = provider::unhooked(c"cudaGetSymbolAddress")?;
+    type GetAddress = unsafe extern "C-unwind" fn(*mut u64, u64) -> u32;
+    let mut address = 0;
+    // SAFETY: the type is cuda_runtime_api.h's; the symbol was just copied to or
+    // from with success, so this succeeds and leaves the last error alone.
+    let status =
+        unsafe { core::mem::transmute::<*const (), GetAddress>(function)(&mut address, symbol) };
+    (status == 0).then_some(address)
+}
+
 /// A 3D runtime copy, where rows can tell it exactly.
 ///
 /// # Safety
 /// `parameters` are those of a copy that succeeded.
 unsafe fn runtime_3d(call: &Call, stream: usize, parameters: *const cudaMemcpy3DParms, when: When) {
     // SAFETY: read as raw memory, as the kind may be a value that Rust's enum lacks.
-    let (source, target, extent, kind, arrays) = unsafe {
+    let (source, target, extent, kind, arrays, to_memory) = unsafe {
         (
             (&raw const (*parameters).srcPtr).read(),
             (&raw const (*parameters).dstPtr).read(),
             (&raw const (*parameters).extent).read(),
             (&raw const (*parameters).kind).cast::<u32>().read(),
             !(*parameters).srcArray.is_null() || !(*parameters).dstArray.is_null(),
+            (*parameters).dstArray.is_null(),
         )
     };
     if arrays {
-        call.blind_spot("array-copy", call.hook.api());
+        let waits = when == When::Now && to_memory && may_reach_host(kind);
+        unseen(call, stream, "array-copy", waits);
         return;
     }
     // SAFETY: as above.
@@ -136,7 +145,8 @@ unsafe fn runtime_3d(call: &Call, stream: usize, parameters: *const cudaMemcpy3D
         };
     let slices = |height: usize| height == extent.height || extent.depth == 1;
     if !slices(source.ysize) || !slices(target.ysize) {
-        call.blind_spot("volume-copy", call.hook.api());
+        let waits = when == When::Now && may_reach_host(kind);
+        unseen(call, stream, "volume-copy", waits);
         return;
     }
     let rows = extent.height * extent.depth;
@@ -244,6 +254,11 @@ mod driver {
         if kind == HOST { host } else { device }
     }
 
+    /// Whether the call returns when a copy to that kind of memory is made.
+    fn waits(to: u32, when: When) -> bool {
+        when == When::Now && (to == HOST || to == UNIFIED)
+    }
+
     fn direction_of(from: u32, to: u32) -> Direction {
         match (from, to) {
             (UNIFIED, _) | (_, UNIFIED) => Direction::Inferred,
@@ -265,7 +280,7 @@ mod driver {
             )
         };
         if from_kind == ARRAY || to_kind == ARRAY {
-            call.blind_spot("array-copy", call.hook.api());
+            unseen(call, stream, "array-copy", waits(to_kind, when));
             return;
         }
         // SAFETY: plain numbers and pointers, each field for itself.
@@ -304,7 +319,7 @@ mod driver {
             )
         };
         if from_kind == ARRAY || to_kind == ARRAY {
-            call.blind_spot("array-copy", call.hook.api());
+            unseen(call, stream, "array-copy", waits(to_kind, when));
             return;
         }
         // SAFETY: plain numbers and pointers, each field for itself.
@@ -327,7 +342,7 @@ mod driver {
             )
         };
         if depth != 1 && (from_height != height || to_height != height) {
-            call.blind_spot("volume-copy", call.hook.api());
+            unseen(call, stream, "volume-copy", waits(to_kind, when));
             return;
         }
         pitched(

@@ -1,7 +1,9 @@
 //! Fills.
 
+use cudarc::runtime::sys::{cudaExtent, cudaPitchedPtr};
 use streamcheck_model::Region;
 
+use super::unseen_copies::unseen;
 use crate::call::Call;
 use crate::hook::hooks;
 
@@ -22,7 +24,36 @@ fn pitched(
     call.filled(stream, region, synchronous);
 }
 
+/// A fill of a volume, where rows can tell it exactly.
+fn volume(call: &Call, stream: usize, to: cudaPitchedPtr, extent: cudaExtent, synchronous: bool) {
+    if to.ysize != extent.height && extent.depth > 1 {
+        unseen(call, stream, "volume-fill", false);
+        return;
+    }
+    let rows = extent.height.saturating_mul(extent.depth);
+    let address = to.ptr as u64;
+    pitched(
+        call,
+        stream,
+        address,
+        to.pitch,
+        extent.width,
+        rows,
+        synchronous,
+    );
+}
+
 hooks! { Runtime:
+    fn cudaMemset3D | cudaMemset3D_ptds: (to: cudaPitchedPtr, value: i32, extent: cudaExtent) after(call) {
+        let _ = value;
+        volume(call, 0, to, extent, true);
+    }
+    fn cudaMemset3DAsync | cudaMemset3DAsync_ptsz: (
+        to: cudaPitchedPtr, value: i32, extent: cudaExtent, stream: usize,
+    ) after(call) {
+        let _ = value;
+        volume(call, stream, to, extent, false);
+    }
     fn cudaMemset | cudaMemset_ptds: (address: u64, value: i32, count: usize) after(call) {
         let _ = value;
         linear(call, 0, address, count, true);

@@ -11,6 +11,8 @@ mod launches;
 pub(crate) mod libc_door;
 mod memory;
 mod streams;
+mod unseen_copies;
+mod unseen_order;
 
 use crate::hook::Hook;
 
@@ -37,6 +39,10 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Hook> {
         host_functions::DRIVER,
         contexts::DRIVER,
         entry_points::DRIVER,
+        unseen_copies::HOOKS,
+        unseen_copies::DRIVER,
+        unseen_order::HOOKS,
+        unseen_order::DRIVER,
     ]
     .into_iter()
     .flatten()
