@@ -1,14 +1,16 @@
 //! Where findings become text and files. It has a lock of its own, so that while a
 //! stack is symbolized other threads go on recording.
 
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use streamcheck_engine::Summary;
 use streamcheck_report::{Process, Reporter, Settings, Symbolizer, modules_of_this_process};
 
 use crate::recorder::{self, News};
-use crate::{life, objects, stderr};
+use crate::{call, life, objects, stderr};
 
 struct Desk {
     reporter: Reporter,
@@ -18,9 +20,22 @@ struct Desk {
     exit_code: u8,
     /// What was said of files that cannot be written, so that it is said once.
     told: HashSet<String>,
+    /// What the newest finding came with, should the recorder not answer at exit.
+    last: Option<(Summary, Vec<u64>)>,
 }
 
 static DESK: Mutex<Option<Desk>> = Mutex::new(None);
+
+/// The exit code above a set bit once the gate has failed. Beside the lock, so that
+/// whoever ends the process can read it, whatever has become of the desk.
+static VERDICT: AtomicU32 = AtomicU32::new(0);
+const FAILED: u32 = 1 << 8;
+
+/// The exit code, if the gate failed.
+pub(crate) fn verdict() -> Option<u8> {
+    let verdict = VERDICT.load(Relaxed);
+    (verdict & FAILED != 0).then_some(verdict as u8)
+}
 
 /// Opens the desk of this process.
 pub(crate) fn open(settings: Settings, process: Process) {
@@ -40,6 +55,7 @@ pub(crate) fn open(settings: Settings, process: Process) {
             halt,
             exit_code,
             told: HashSet::new(),
+            last: None,
         });
     }
 }
@@ -68,16 +84,21 @@ pub(crate) fn tell(news: News) {
                 .stacks
                 .get(&stack)
                 .map_or(&[][..], |addresses| addresses);
-            let frames = symbolizer.frames(addresses);
+            // Without what its stacks mean a finding is still one.
+            let frames = call::guarded(|| symbolizer.frames(addresses)).unwrap_or_default();
             recorder::trace_frames(stack, &frames);
             frames
         });
+        if added.fails_gate {
+            VERDICT.store(FAILED | u32::from(desk.exit_code), Relaxed);
+        }
         if let Some(text) = added.text {
             stderr::text(&text);
         }
         stop |= added.fails_gate && desk.halt;
     }
     desk.write_files(&news.summary, &news.counts);
+    desk.last = Some((news.summary, news.counts));
     if stop {
         let code = desk.exit_code;
         drop(guard);
@@ -95,16 +116,23 @@ impl Desk {
     }
 }
 
-/// Writes the last reports and the summary. The exit code, if the gate failed.
-pub(crate) fn close(summary: &Summary, counts: &[u64]) -> Option<u8> {
-    let mut guard = recorder::patient_lock(&DESK)?;
-    let desk = guard.as_mut()?;
-    desk.write_files(summary, counts);
+/// Writes the last reports and the summary, from the last finding's news if there
+/// are no newer.
+pub(crate) fn close(news: Option<(Summary, Vec<u64>)>) {
+    // A thread with much to symbolize takes its time.
+    let Some(mut guard) = recorder::patient_lock(&DESK, Duration::from_secs(10)) else {
+        stderr::line("a finding is still being worked out; the summary is left out");
+        return;
+    };
+    let Some(desk) = guard.as_mut() else { return };
+    let Some((summary, counts)) = news.or_else(|| desk.last.take()) else {
+        return;
+    };
+    desk.write_files(&summary, &counts);
     // `streamcheck run` sums up for all of its processes.
     if std::env::var_os("STREAMCHECK_RUN_ID").is_none() {
-        stderr::text(&desk.reporter.closing(summary, counts));
+        stderr::text(&desk.reporter.closing(&summary, &counts));
     }
-    desk.reporter.gate_failed().then_some(desk.exit_code)
 }
 
 /// The desk's guard while a process forks.
@@ -118,4 +146,5 @@ pub(crate) fn fresh_after_fork(guard: ForkGuard) {
     if let Some(mut desk) = guard.0 {
         core::mem::forget(desk.take());
     }
+    VERDICT.store(0, Relaxed);
 }

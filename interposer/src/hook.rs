@@ -148,8 +148,10 @@ macro_rules! hook {
             // SAFETY: the application's own call, passed on.
             return unsafe { $real($($argument),*) };
         };
+        let before = $crate::thread::block().enter_real();
         // SAFETY: the application's own call, passed on.
         let status = unsafe { $real($($argument),*) };
+        $crate::thread::block().leave_real(before);
         if status == 0 {
             $call.finish(|$call| $code);
         }
@@ -161,8 +163,10 @@ macro_rules! hook {
             return unsafe { $real($($argument),*) };
         };
         let begun = $call.begin_free(|$call| $code);
+        let before = $crate::thread::block().enter_real();
         // SAFETY: the application's own call, passed on.
         let status = unsafe { $real($($argument),*) };
+        $crate::thread::block().leave_real(before);
         if begun {
             $call.end_free(status);
         }
@@ -170,8 +174,13 @@ macro_rules! hook {
     }};
     (@whole ($hook:ident, $realname:ident, $originname:ident) $code:block $real:ident $origin:ident ($($argument:ident),*)) => {{
         let $hook: &'static $crate::hook::Hook = &HOOK;
-        // SAFETY: the application's own call, passed on.
-        let $realname = |$($argument),*| unsafe { $real($($argument),*) };
+        let $realname = |$($argument),*| {
+            let before = $crate::thread::block().enter_real();
+            // SAFETY: the application's own call, passed on.
+            let status = unsafe { $real($($argument),*) };
+            $crate::thread::block().leave_real(before);
+            status
+        };
         let $originname = $origin;
         let _ = (&$hook, &$originname);
         $code

@@ -86,12 +86,14 @@ pub(crate) fn halt(code: u8) -> ! {
     leave(code.into())
 }
 
+/// The exit code, if the gate failed. What panics on the way, or does not answer,
+/// does not change it.
 fn end() -> Option<u8> {
-    if CLOSED.swap(true, Relaxed) {
-        return None;
+    if !CLOSED.swap(true, Relaxed) {
+        let news = call::guarded(recorder::last_news).flatten();
+        call::guarded(|| desk::close(news));
     }
-    let (summary, counts) = recorder::last_news()?;
-    desk::close(&summary, &counts)
+    desk::verdict()
 }
 
 /// The last reports and lines. The exit code that the process must end with, if
@@ -101,13 +103,17 @@ fn last_words(status: c_int) -> Option<u8> {
     if OWNER.load(Relaxed) != unsafe { libc::getpid() } {
         return None;
     }
-    // Inside of a hook there may be a lock in this thread's hands.
-    let inside = Inside::enter()?;
+    // `exit` may be called by the handler of a signal that came in a hook. There may
+    // be a lock in this thread's hands then, except in the real call.
+    if thread::block().in_own_code() {
+        return desk::verdict().filter(|_| status == 0);
+    }
+    let inside = Inside::nest();
     let code = thread::keeping_errno(|| {
         call::guarded(|| {
             if recorder::started() {
                 end()
-            } else if CLOSED.swap(true, Relaxed) || is_someone_elses_helper() {
+            } else if CLOSED.swap(true, Relaxed) {
                 None
             } else {
                 unused()
@@ -122,12 +128,17 @@ fn last_words(status: c_int) -> Option<u8> {
 /// A process that made no CUDA call.
 fn unused() -> Option<u8> {
     let (settings, problems) = Settings::load(&[]);
+    // Who asks for calls asks each process that bears the setting.
+    let required = settings.require_cuda == Some(true);
+    if !required && is_someone_elses_helper() {
+        return None;
+    }
     for problem in problems {
         crate::stderr::line(problem.text());
     }
-    let required = settings.require_cuda == Some(true);
+    crate::log::open(&settings.log);
     desk::open(settings, Process::this());
-    desk::close(&Summary::default(), &[]);
+    desk::close(Some((Summary::default(), Vec::new())));
     required.then_some(NO_CUDA_SEEN)
 }
 
@@ -160,8 +171,10 @@ fn next(place: &AtomicUsize, name: &core::ffi::CStr) -> usize {
 unsafe extern "C" fn exit_at_once(status: c_int) -> ! {
     // A `vfork` child leaves with one system call: the memory is its parent's.
     // SAFETY: no conditions.
-    if OWNER.load(Relaxed) == unsafe { libc::getpid() } && thread::block().depth() == 0 {
-        next(&REAL_EXIT, c"_exit");
+    if OWNER.load(Relaxed) == unsafe { libc::getpid() } {
+        if !thread::block().in_own_code() {
+            next(&REAL_EXIT, c"_exit");
+        }
         if let Some(code) = last_words(status) {
             leave(code.into());
         }

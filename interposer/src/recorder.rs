@@ -7,7 +7,8 @@ use core::sync::atomic::{
     AtomicU8,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -293,26 +294,31 @@ pub(crate) fn host_memory(from: u64, to: u64, direction: Direction) -> HostMemor
 
 /// Makes new copies of what findings need at the end of a run.
 pub(crate) fn last_news() -> Option<(Summary, Vec<u64>)> {
-    let mut core = patient_lock(&CORE)?;
+    let mut core = patient_lock(&CORE, Duration::from_secs(2))?;
     let core = core.as_deref_mut()?;
-    if let Some(trace) = core.trace.take() {
+    // After a panic there may be half a record in it: it then ends as after a kill.
+    if let Some(trace) = core.trace.take()
+        && !CORE.is_poisoned()
+    {
         trace.end();
     }
     Some((core.engine.summary(), core.engine.counts().to_vec()))
 }
 
-/// A lock at exit: another thread may have been stopped with it in its hands.
-pub(crate) fn patient_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    for _ in 0..200 {
+/// A lock at exit: another thread may have been stopped with it in its hands, or
+/// have panicked with it, which leaves what there is to tell.
+pub(crate) fn patient_lock<T>(mutex: &Mutex<T>, patience: Duration) -> Option<MutexGuard<'_, T>> {
+    let end = Instant::now() + patience;
+    loop {
         match mutex.try_lock() {
             Ok(guard) => return Some(guard),
-            Err(std::sync::TryLockError::Poisoned(_)) => return None,
-            Err(std::sync::TryLockError::WouldBlock) => {
-                std::thread::sleep(core::time::Duration::from_millis(1));
+            Err(TryLockError::Poisoned(guard)) => return Some(guard.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() < end => {
+                std::thread::sleep(Duration::from_millis(1));
             }
+            Err(TryLockError::WouldBlock) => return None,
         }
     }
-    None
 }
 
 /// Puts what a finding's stacks mean into the trace.

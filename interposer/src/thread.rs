@@ -29,6 +29,9 @@ pub(crate) struct Block {
     caller: Cell<CallerRange>,
     /// The current device and context, as last learned.
     place: Cell<Place>,
+    /// Whether the outermost hook is in its real call, which may never return:
+    /// a signal's handler may end the process. Of meaning at depth 1 only.
+    real: Cell<bool>,
 }
 
 /// The application's side of a call into a hook.
@@ -164,6 +167,28 @@ impl Block {
         self.depth.get()
     }
 
+    /// Notes that the real call begins; the answer is for [`Self::leave_real`].
+    #[inline(always)]
+    pub(crate) fn enter_real(&self) -> bool {
+        self.real.replace(true)
+    }
+
+    /// Notes that the real call has returned.
+    #[inline(always)]
+    pub(crate) fn leave_real(&self, before: bool) {
+        self.real.set(before);
+    }
+
+    /// Whether the library's own code runs on this thread, perhaps with a lock in
+    /// its hands, below whatever interrupted it.
+    pub(crate) fn in_own_code(&self) -> bool {
+        match self.depth.get() {
+            0 => false,
+            1 => !self.real.get(),
+            _ => true,
+        }
+    }
+
     pub(crate) fn origin(&self) -> Origin {
         self.origin.get()
     }
@@ -257,6 +282,7 @@ impl Inside {
             return None;
         }
         block.depth.set(1);
+        block.real.set(false);
         Some(Self(()))
     }
 

@@ -59,6 +59,16 @@ fn a_process_that_made_no_cuda_call_says_so_once() {
     assert_eq!((both.code, both.stderr.as_str()), (Some(0), ""));
     let required = run(preloaded("true").env("STREAMCHECK_REQUIRE_CUDA", "true"));
     assert_eq!(required.code, Some(67));
+    assert!(
+        required.stderr.contains("no CUDA call"),
+        "{}",
+        required.stderr
+    );
+    // Children are no excuse where the calls are required of each process.
+    let parent = run(preloaded("sh")
+        .args(["-c", "/bin/true; exit 0"])
+        .env("STREAMCHECK_REQUIRE_CUDA", "true"));
+    assert_eq!(parent.code, Some(67), "{}", parent.stderr);
 }
 
 #[test]
