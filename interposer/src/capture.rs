@@ -17,6 +17,17 @@ pub(crate) fn ended() {
     let _ = OPEN.fetch_update(Relaxed, Relaxed, |open| open.checked_sub(1));
 }
 
+/// Whether `cudaStreamEndCapture` has ended a capture that returned `status`. One that
+/// became invalid, was not joined, or does not fit its old graph ends with an error; on a
+/// stream that did not begin one, or from the wrong thread (driver_types.h; the driver's
+/// codes are the same), nothing ends.
+pub(crate) fn is_over(status: u32) -> bool {
+    const INVALIDATED: u32 = 901;
+    const UNJOINED: u32 = 904;
+    const RECAPTURE_FAILURE: u32 = 918;
+    matches!(status, 0 | INVALIDATED | UNJOINED | RECAPTURE_FAILURE)
+}
+
 /// Whether any stream is capturing.
 pub(crate) fn any() -> bool {
     OPEN.load(Relaxed) != 0
@@ -52,7 +63,8 @@ fn is_capturing(call: &Call, raw: usize) -> bool {
         )
     };
     let mut state = 0;
-    // SAFETY: the application has just used this stream with success.
+    // SAFETY: the handle is the one that the application passes to CUDA in this very
+    // call, before or after it; a handle that is none is as wrong there as here.
     let status = unsafe { function(raw, &mut state) };
     status == 0 && state != 0
 }

@@ -2,8 +2,11 @@
 
 use streamcheck_model::{Action, Handle};
 
+use super::graphs::graph_waits;
 use super::memory::written;
+use super::unseen_order::event_recorded;
 use crate::call::Call;
+use crate::capture;
 use crate::hook::hooks;
 
 fn created(call: &Call, event: *const usize) {
@@ -28,7 +31,23 @@ fn recorded(call: &Call, event: usize, stream: usize) {
     });
 }
 
-fn waited(call: &Call, stream: usize, event: usize) {
+/// `cudaEventRecordExternal`, `cudaEventWaitExternal` (driver_types.h): while the stream
+/// captures, a node of the graph records the event or waits for it.
+const EXTERNAL: u32 = 1;
+
+fn recorded_with(call: &Call, event: usize, stream: usize, flags: u32) {
+    if flags & EXTERNAL != 0 && capture::holds(call, stream) {
+        event_recorded(call, event);
+    } else {
+        recorded(call, event, stream);
+    }
+}
+
+fn waited_with(call: &Call, stream: usize, event: usize, flags: u32) {
+    if flags & EXTERNAL != 0 && capture::holds(call, stream) {
+        graph_waits();
+        return;
+    }
     call.record_on(stream, |stream| Action::StreamWaited {
         stream,
         event: Handle(event as u64),
@@ -58,12 +77,10 @@ hooks! { Runtime:
     fn cudaEventRecordWithFlags | cudaEventRecordWithFlags_ptsz: (
         event: usize, stream: usize, flags: u32,
     ) after(call) {
-        let _ = flags;
-        recorded(call, event, stream);
+        recorded_with(call, event, stream, flags);
     }
     fn cudaStreamWaitEvent | cudaStreamWaitEvent_ptsz: (stream: usize, event: usize, flags: u32) after(call) {
-        let _ = flags;
-        waited(call, stream, event);
+        waited_with(call, stream, event, flags);
     }
     fn cudaEventSynchronize: (event: usize) after(call) {
         synchronized(call, event);
@@ -93,12 +110,10 @@ mod driver {
         fn cuEventRecordWithFlags | cuEventRecordWithFlags_ptsz: (
             event: usize, stream: usize, flags: u32,
         ) after(call) {
-            let _ = flags;
-            recorded(call, event, stream);
+            recorded_with(call, event, stream, flags);
         }
         fn cuStreamWaitEvent | cuStreamWaitEvent_ptsz: (stream: usize, event: usize, flags: u32) after(call) {
-            let _ = flags;
-            waited(call, stream, event);
+            waited_with(call, stream, event, flags);
         }
         fn cuEventSynchronize: (event: usize) after(call) {
             synchronized(call, event);

@@ -1,8 +1,39 @@
 //! CUDA graphs, as far as they are seen into: captures are kept apart from work
-//! that runs, launches are counted.
+//! that runs, launches are counted and take their place in their stream.
 
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use super::unseen_order::{event_recorded, stream_waits};
+use crate::call::Call;
 use crate::capture;
-use crate::hook::hooks;
+use crate::hook::{Hook, hooks};
+use crate::thread::Origin;
+
+/// Whether any graph has a node that waits for an event of the outside.
+static WAITS: AtomicBool = AtomicBool::new(false);
+
+/// Some graph waits, when launched, for something outside of it.
+pub(super) fn graph_waits() {
+    WAITS.store(true, Relaxed);
+}
+
+fn launched(call: &Call, stream: usize) {
+    call.blind_spot("graph-launch", call.hook.api());
+    if WAITS.load(Relaxed) {
+        stream_waits(call, stream);
+    }
+    call.unseen_work(stream);
+}
+
+/// The end of a capture, through `real`.
+fn end(hook: &'static Hook, origin: Origin, real: impl FnOnce() -> u32) -> u32 {
+    let call = Call::enter(hook, origin);
+    let status = real();
+    if call.is_some() && capture::is_over(status) {
+        capture::ended();
+    }
+    status
+}
 
 hooks! { Runtime:
     fn cudaStreamBeginCapture | cudaStreamBeginCapture_ptsz: (stream: usize, mode: u32) after(call) {
@@ -15,18 +46,30 @@ hooks! { Runtime:
         let _ = (call, stream, graph, dependencies, data, count, mode);
         capture::begun();
     }
+    fn cudaStreamBeginRecaptureToGraph | cudaStreamBeginRecaptureToGraph_ptsz: (
+        stream: usize, mode: u32, graph: usize, data: usize,
+    ) after(call) {
+        let _ = (call, stream, mode, graph, data);
+        capture::begun();
+    }
     fn cudaStreamEndCapture | cudaStreamEndCapture_ptsz: (stream: usize, graph: *mut usize) whole(hook, real, origin) {
-        // A capture that became invalid ends with an error, but it ends.
-        let call = crate::call::Call::enter(hook, origin);
-        let status = real(stream, graph);
-        if call.is_some() {
-            capture::ended();
-        }
-        status
+        end(hook, origin, || real(stream, graph))
     }
     fn cudaGraphLaunch | cudaGraphLaunch_ptsz: (graph: usize, stream: usize) after(call) {
-        let _ = (graph, stream);
-        call.blind_spot("graph-launch", call.hook.api());
+        let _ = graph;
+        launched(call, stream);
+    }
+    fn cudaGraphAddEventRecordNode: (
+        node: usize, graph: usize, dependencies: usize, count: usize, event: usize,
+    ) after(call) {
+        let _ = (node, graph, dependencies, count);
+        event_recorded(call, event);
+    }
+    fn cudaGraphAddEventWaitNode: (
+        node: usize, graph: usize, dependencies: usize, count: usize, event: usize,
+    ) after(call) {
+        let _ = (call, node, graph, dependencies, count, event);
+        graph_waits();
     }
 }
 
@@ -37,6 +80,11 @@ mod driver {
     use super::*;
 
     hooks! { Driver:
+        // Before CUDA 10.1 it took no mode.
+        fn cuStreamBeginCapture | cuStreamBeginCapture_ptsz: (stream: usize) after(call) {
+            let _ = (call, stream);
+            capture::begun();
+        }
         fn cuStreamBeginCapture_v2 | cuStreamBeginCapture_v2_ptsz: (stream: usize, mode: u32) after(call) {
             let _ = (call, stream, mode);
             capture::begun();
@@ -47,17 +95,37 @@ mod driver {
             let _ = (call, stream, graph, dependencies, data, count, mode);
             capture::begun();
         }
+        fn cuStreamBeginRecaptureToGraph | cuStreamBeginRecaptureToGraph_ptsz: (
+            stream: usize, mode: u32, graph: usize, callback: usize, data: usize,
+        ) after(call) {
+            let _ = (call, stream, mode, graph, callback, data);
+            capture::begun();
+        }
+        fn cuStreamBeginCaptureToCig | cuStreamBeginCaptureToCig_ptsz: (stream: usize, parameters: usize) after(call) {
+            let _ = (call, stream, parameters);
+            capture::begun();
+        }
         fn cuStreamEndCapture | cuStreamEndCapture_ptsz: (stream: usize, graph: *mut usize) whole(hook, real, origin) {
-            let call = crate::call::Call::enter(hook, origin);
-            let status = real(stream, graph);
-            if call.is_some() {
-                capture::ended();
-            }
-            status
+            end(hook, origin, || real(stream, graph))
+        }
+        fn cuStreamEndCaptureToCig | cuStreamEndCaptureToCig_ptsz: (stream: usize) whole(hook, real, origin) {
+            end(hook, origin, || real(stream))
         }
         fn cuGraphLaunch | cuGraphLaunch_ptsz: (graph: usize, stream: usize) after(call) {
-            let _ = (graph, stream);
-            call.blind_spot("graph-launch", call.hook.api());
+            let _ = graph;
+            launched(call, stream);
+        }
+        fn cuGraphAddEventRecordNode: (
+            node: usize, graph: usize, dependencies: usize, count: usize, event: usize,
+        ) after(call) {
+            let _ = (node, graph, dependencies, count);
+            event_recorded(call, event);
+        }
+        fn cuGraphAddEventWaitNode: (
+            node: usize, graph: usize, dependencies: usize, count: usize, event: usize,
+        ) after(call) {
+            let _ = (call, node, graph, dependencies, count, event);
+            graph_waits();
         }
     }
 }

@@ -64,14 +64,23 @@ unsafe fn take(data: *mut c_void) -> Submission {
     *unsafe { Box::from_raw(data.cast::<Submission>()) }
 }
 
+/// How the application's function is called.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// With its data.
+    Function,
+    /// With the stream and its status as well.
+    Callback,
+}
+
 /// Submits `function` through `real`, which gets the function and data to pass on.
 fn submit(
+    kind: Kind,
     hook: &'static Hook,
     origin: Origin,
     stream: usize,
     function: usize,
     data: *mut c_void,
-    wrapper: usize,
     real: impl Fn(usize, *mut c_void) -> u32,
 ) -> u32 {
     let Some(call) = Call::enter(hook, origin) else {
@@ -89,11 +98,16 @@ fn submit(
         hook,
         origin,
     }));
-    // Recorded before the call, as the function may run before the call returns.
+    // Recorded before the call, as the function may run before the call returns. One
+    // that fails leaves no more than a place in the stream: its token never starts.
     call.finish(|call| {
         let stream = call.stream(stream);
         call.record(Action::HostFunctionEnqueued { stream, token });
     });
+    let wrapper = match kind {
+        Kind::Function => run_function as *const () as usize,
+        Kind::Callback => run_callback as *const () as usize,
+    };
     let status = real(wrapper, submission.cast());
     if status != 0 {
         // SAFETY: the call failed, so the function never runs.
@@ -102,57 +116,19 @@ fn submit(
     status
 }
 
-fn function(
-    hook: &'static Hook,
-    origin: Origin,
-    stream: usize,
-    function: usize,
-    data: *mut c_void,
-    real: impl Fn(usize, *mut c_void) -> u32,
-) -> u32 {
-    submit(
-        hook,
-        origin,
-        stream,
-        function,
-        data,
-        run_function as *const () as usize,
-        real,
-    )
-}
-
-fn callback(
-    hook: &'static Hook,
-    origin: Origin,
-    stream: usize,
-    function: usize,
-    data: *mut c_void,
-    real: impl Fn(usize, *mut c_void) -> u32,
-) -> u32 {
-    submit(
-        hook,
-        origin,
-        stream,
-        function,
-        data,
-        run_callback as *const () as usize,
-        real,
-    )
-}
-
 hooks! { Runtime:
     fn cudaLaunchHostFunc | cudaLaunchHostFunc_ptsz: (stream: usize, user: usize, data: *mut c_void) whole(hook, real, origin) {
-        function(hook, origin, stream, user, data, |user, data| real(stream, user, data))
+        submit(Kind::Function, hook, origin, stream, user, data, |user, data| real(stream, user, data))
     }
     fn cudaLaunchHostFunc_v2 | cudaLaunchHostFunc_v2_ptsz: (
         stream: usize, user: usize, data: *mut c_void, mode: u32,
     ) whole(hook, real, origin) {
-        function(hook, origin, stream, user, data, |user, data| real(stream, user, data, mode))
+        submit(Kind::Function, hook, origin, stream, user, data, |user, data| real(stream, user, data, mode))
     }
     fn cudaStreamAddCallback | cudaStreamAddCallback_ptsz: (
         stream: usize, user: usize, data: *mut c_void, flags: u32,
     ) whole(hook, real, origin) {
-        callback(hook, origin, stream, user, data, |user, data| real(stream, user, data, flags))
+        submit(Kind::Callback, hook, origin, stream, user, data, |user, data| real(stream, user, data, flags))
     }
 }
 
@@ -164,17 +140,17 @@ mod driver {
 
     hooks! { Driver:
         fn cuLaunchHostFunc | cuLaunchHostFunc_ptsz: (stream: usize, user: usize, data: *mut c_void) whole(hook, real, origin) {
-            function(hook, origin, stream, user, data, |user, data| real(stream, user, data))
+            submit(Kind::Function, hook, origin, stream, user, data, |user, data| real(stream, user, data))
         }
         fn cuLaunchHostFunc_v2 | cuLaunchHostFunc_v2_ptsz: (
             stream: usize, user: usize, data: *mut c_void, mode: u32,
         ) whole(hook, real, origin) {
-            function(hook, origin, stream, user, data, |user, data| real(stream, user, data, mode))
+            submit(Kind::Function, hook, origin, stream, user, data, |user, data| real(stream, user, data, mode))
         }
         fn cuStreamAddCallback | cuStreamAddCallback_ptsz: (
             stream: usize, user: usize, data: *mut c_void, flags: u32,
         ) whole(hook, real, origin) {
-            callback(hook, origin, stream, user, data, |user, data| real(stream, user, data, flags))
+            submit(Kind::Callback, hook, origin, stream, user, data, |user, data| real(stream, user, data, flags))
         }
     }
 }

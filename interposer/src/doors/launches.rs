@@ -2,13 +2,15 @@
 
 use core::ffi::{c_char, c_void};
 
-use cudarc::driver::sys::CUlaunchConfig;
-use cudarc::runtime::sys::{cudaLaunchConfig_t, dim3};
+use cudarc::driver::sys::{CUlaunchAttribute, CUlaunchConfig};
+use cudarc::runtime::sys::{cudaLaunchAttribute, cudaLaunchConfig_t, dim3};
 
+use super::unseen_order::event_recorded;
 use crate::call::Call;
-use crate::hook::hooks;
+use crate::hook::{Hook, hooks};
 use crate::kernels::{self, Parameters};
-use crate::{call, capture, recorder, thread};
+use crate::thread::{self, Origin};
+use crate::{call, capture, recorder};
 
 type Arguments = *const *const u8;
 type Extra = *const *const c_void;
@@ -31,37 +33,101 @@ fn launched(call: &Call, kernel: u64, arguments: Arguments, stream: usize) {
     });
 }
 
-/// Whether an attribute lets the kernel start before the one before it ends:
-/// `cudaLaunchAttributeProgrammaticStreamSerialization`, `…ProgrammaticEvent`
-/// (driver_types.h; the driver's numbers are the same).
-fn programmatic(call: &Call, ids: impl Iterator<Item = u32>) {
-    for id in ids {
-        if id == 6 || id == 7 {
-            call.blind_spot("programmatic-dependent-launch", call.hook.api());
+/// `cudaLaunchAttribute` (driver_types.h); the driver's is laid out the same.
+#[repr(C)]
+struct Attribute {
+    id: u32,
+    padding: u32,
+    value: [u64; 8],
+}
+
+const _: () = assert!(size_of::<Attribute>() == size_of::<CUlaunchAttribute>());
+const _: () = assert!(size_of::<Attribute>() == size_of::<cudaLaunchAttribute>());
+
+/// Attributes that order work otherwise than streams do (driver_types.h; the driver's
+/// numbers are the same).
+///
+/// # Safety
+/// `attributes` are the `count` ones of a launch that succeeded.
+unsafe fn attributes(call: &Call, attributes: *const Attribute, count: u32) {
+    const PROGRAMMATIC_STREAM_SERIALIZATION: u32 = 6;
+    const PROGRAMMATIC_EVENT: u32 = 7;
+    const LAUNCH_COMPLETION_EVENT: u32 = 12;
+    const EARLY: &str = "programmatic-dependent-launch";
+    for index in 0..count as usize {
+        // SAFETY: the caller's promise. Only the value's first 8 bytes are read, which
+        // all attributes used here have written: an `int`, taken for itself, or an event.
+        let (id, first) = unsafe {
+            let attribute = attributes.add(index);
+            (
+                (*attribute).id,
+                (&raw const (*attribute).value).cast::<u64>(),
+            )
+        };
+        match id {
+            // SAFETY: as above.
+            PROGRAMMATIC_STREAM_SERIALIZATION if unsafe { first.cast::<i32>().read() } != 0 => {
+                call.blind_spot(EARLY, call.hook.api());
+            }
+            PROGRAMMATIC_EVENT | LAUNCH_COMPLETION_EVENT => {
+                call.blind_spot(
+                    if id == PROGRAMMATIC_EVENT {
+                        EARLY
+                    } else {
+                        "launch-completion-event"
+                    },
+                    call.hook.api(),
+                );
+                // SAFETY: as above.
+                event_recorded(call, unsafe { first.read() } as usize);
+            }
+            _ => {}
         }
     }
+}
+
+/// A launch through the runtime. What an earlier one left of the driver's function,
+/// one that failed or that a stream captured, is not this one's.
+fn runtime_launch(
+    hook: &'static Hook,
+    origin: Origin,
+    real: impl FnOnce() -> u32,
+    after: impl FnOnce(&Call),
+) -> u32 {
+    let Some(call) = Call::enter(hook, origin) else {
+        return real();
+    };
+    thread::block().take_inner_function();
+    let status = real();
+    if status == 0 {
+        call.finish(after);
+    }
+    status
 }
 
 hooks! { Runtime:
     fn cudaLaunchKernel | cudaLaunchKernel_ptsz | __cudaLaunchKernel | __cudaLaunchKernel_ptsz
         | cudaLaunchCooperativeKernel | cudaLaunchCooperativeKernel_ptsz: (
         kernel: u64, grid: dim3, block: dim3, arguments: Arguments, shared: usize, stream: usize,
-    ) after(call) {
-        let _ = (grid, block, shared);
-        launched(call, kernel, arguments, stream);
+    ) whole(hook, real, origin) {
+        runtime_launch(
+            hook,
+            origin,
+            || real(kernel, grid, block, arguments, shared, stream),
+            |call| launched(call, kernel, arguments, stream),
+        )
     }
     fn cudaLaunchKernelExC | cudaLaunchKernelExC_ptsz: (
         config: *const cudaLaunchConfig_t, kernel: u64, arguments: Arguments,
-    ) after(call) {
-        // SAFETY: the launch succeeded with this configuration; attribute numbers
-        // are read as integers.
-        let stream = unsafe {
-            programmatic(call, (0..(*config).numAttrs as usize).map(|index| {
-                (&raw const (*(*config).attrs.add(index)).id).cast::<u32>().read()
-            }));
-            (*config).stream as usize
-        };
-        launched(call, kernel, arguments, stream);
+    ) whole(hook, real, origin) {
+        runtime_launch(hook, origin, || real(config, kernel, arguments), |call| {
+            // SAFETY: the launch succeeded with this configuration.
+            let stream = unsafe {
+                attributes(call, (*config).attrs.cast(), (*config).numAttrs);
+                (*config).stream as usize
+            };
+            launched(call, kernel, arguments, stream);
+        })
     }
     fn __cudaRegisterFunction: (
         image: usize, host_function: u64, device_function: usize, name: *const c_char, threads: i32,
@@ -149,12 +215,9 @@ mod driver {
             driver_launch!(
                 hook, origin, function,
                 real(config, function, params, extra),
-                // SAFETY: the launch succeeded with these; attribute numbers are read
-                // as integers.
+                // SAFETY: the launch succeeded with these.
                 |call| unsafe {
-                    programmatic(call, (0..(*config).numAttrs as usize).map(|index| {
-                        (&raw const (*(*config).attrs.add(index)).id).cast::<u32>().read()
-                    }));
+                    attributes(call, (*config).attrs.cast(), (*config).numAttrs);
                     launched(call, function, params, extra, (*config).hStream as usize)
                 }
             )

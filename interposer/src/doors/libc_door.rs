@@ -19,20 +19,20 @@ static LOWEST: AtomicU64 = AtomicU64::new(u64::MAX);
 static HIGHEST: AtomicU64 = AtomicU64::new(0);
 static RANGES: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
 
-/// The real functions; each is found by the stub's first call.
+/// The real functions; each is found when it is first called.
 static REAL_FREE: AtomicUsize = AtomicUsize::new(0);
 static REAL_REALLOC: AtomicUsize = AtomicUsize::new(0);
 static REAL_MUNMAP: AtomicUsize = AtomicUsize::new(0);
 /// While a look-up of one of them runs.
 static RESOLVING: AtomicBool = AtomicBool::new(false);
 
-/// The names of the C library's functions that are exported, for tests and the
-/// export list.
-static FREE: Hook = Hook::new(c"free", Door::Runtime, stub);
-static REALLOC: Hook = Hook::new(c"realloc", Door::Runtime, stub);
-static MUNMAP: Hook = Hook::new(c"munmap", Door::Runtime, stub);
+/// What the C library's calls are recorded as. These are in no table of hooks, so
+/// nothing is exchanged for their entry, and it is never called.
+static FREE: Hook = Hook::new(c"free", Door::Runtime, no_entry);
+static REALLOC: Hook = Hook::new(c"realloc", Door::Runtime, no_entry);
+static MUNMAP: Hook = Hook::new(c"munmap", Door::Runtime, no_entry);
 
-unsafe extern "C" fn stub() {}
+unsafe extern "C" fn no_entry() {}
 
 /// Host memory was registered with CUDA.
 pub(crate) fn watch(address: u64, size: usize) {
@@ -41,10 +41,13 @@ pub(crate) fn watch(address: u64, size: usize) {
     publish(&ranges);
 }
 
-/// Host memory is about to be unregistered.
+/// Host memory was unregistered. Another thread may have registered it anew since:
+/// only the oldest range goes.
 pub(crate) fn unwatch(address: u64) {
     let mut ranges = RANGES.lock().unwrap_or_else(PoisonError::into_inner);
-    ranges.retain(|&(start, _)| start != address);
+    if let Some(place) = ranges.iter().position(|&(start, _)| start == address) {
+        ranges.remove(place);
+    }
     publish(&ranges);
 }
 
@@ -193,8 +196,17 @@ unsafe extern "C-unwind" fn slow_munmap(address: *mut c_void, size: usize) -> i3
     status
 }
 
-/// Records that memory which starts at `address` goes, if CUDA has it registered.
-fn released(hook: &'static Hook, address: u64, size: impl FnOnce() -> usize) -> Option<Call> {
+/// A release of registered memory that the C library is about to make.
+struct Released {
+    call: Call,
+    /// The registered ranges that it takes besides the one whose free is open: a
+    /// thread has one open free.
+    others: Vec<u64>,
+}
+
+/// Records that memory which starts at `address` goes, if CUDA has any of it
+/// registered.
+fn released(hook: &'static Hook, address: u64, size: impl FnOnce() -> usize) -> Option<Released> {
     if address == 0 || address >= HIGHEST.load(Relaxed) || thread::block().depth() > 0 {
         return None;
     }
@@ -207,19 +219,38 @@ fn released(hook: &'static Hook, address: u64, size: impl FnOnce() -> usize) -> 
     if end <= LOWEST.load(Relaxed) {
         return None;
     }
-    let registered = {
-        let ranges = RANGES.lock().unwrap_or_else(PoisonError::into_inner);
-        ranges
-            .iter()
-            .find(|&&(start, stop)| start < end && address < stop)
-            .map(|range| range.0)
-    }?;
-    let begun = call.begin_free(|_| Free::new(registered, FreeKind::Libc));
-    begun.then_some(call)
+    let mut registered = overlapping(
+        &RANGES.lock().unwrap_or_else(PoisonError::into_inner),
+        address,
+        end,
+    );
+    let first = registered.pop()?;
+    let begun = call.begin_free(|_| Free::new(first, FreeKind::Libc));
+    begun.then_some(Released {
+        call,
+        others: registered,
+    })
 }
 
-fn settle(begun: Option<Call>, gone: bool) {
-    if let Some(call) = begun {
-        call.end_free(if gone { 0 } else { 2 });
+/// Where the ranges begin that share a byte with `address..end`.
+fn overlapping(ranges: &[(u64, u64)], address: u64, end: u64) -> Vec<u64> {
+    ranges
+        .iter()
+        .filter(|&&(start, stop)| start < end && address < stop)
+        .map(|range| range.0)
+        .collect()
+}
+
+fn settle(released: Option<Released>, gone: bool) {
+    let Some(Released { call, others }) = released else {
+        return;
+    };
+    call.end_free(if gone { 0 } else { 2 });
+    if gone {
+        for address in others {
+            if call.begin_free(|_| Free::new(address, FreeKind::Libc)) {
+                call.end_free(0);
+            }
+        }
     }
 }

@@ -4,8 +4,9 @@ use cudarc::runtime::sys::{cudaExtent, cudaPitchedPtr};
 use streamcheck_model::{FreeKind, MemoryKind};
 
 use super::libc_door;
-use crate::call::Free;
-use crate::hook::hooks;
+use crate::call::{Call, Free};
+use crate::hook::{Hook, hooks};
+use crate::thread::Origin;
 
 /// The value behind an output parameter of a call that succeeded.
 ///
@@ -17,6 +18,27 @@ pub(crate) unsafe fn written<T: Copy + Default>(out: *const T) -> T {
     }
     // SAFETY: the caller's promise.
     unsafe { *out }
+}
+
+/// An unregistration through `real`. Until it has succeeded, the memory is watched.
+fn unregister(
+    hook: &'static Hook,
+    origin: Origin,
+    address: u64,
+    real: impl FnOnce() -> u32,
+) -> u32 {
+    let Some(call) = Call::enter(hook, origin) else {
+        return real();
+    };
+    let begun = call.begin_free(|_| Free::new(address, FreeKind::Unregister));
+    let status = real();
+    if status == 0 {
+        call.finish(|_| libc_door::unwatch(address));
+    }
+    if begun {
+        call.end_free(status);
+    }
+    status
 }
 
 hooks! { Runtime:
@@ -78,10 +100,8 @@ hooks! { Runtime:
         let _ = call;
         Free::new(address, FreeKind::Host)
     }
-    fn cudaHostUnregister: (address: u64) free(call) {
-        let _ = call;
-        libc_door::unwatch(address);
-        Free::new(address, FreeKind::Unregister)
+    fn cudaHostUnregister: (address: u64) whole(hook, real, origin) {
+        unregister(hook, origin, address, || real(address))
     }
 }
 
@@ -89,7 +109,63 @@ hooks! { Runtime:
 pub(super) use driver::HOOKS as DRIVER;
 
 mod driver {
+    use std::collections::BTreeMap;
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
     use super::*;
+
+    /// Sizes of what `cuMemMap` mapped, by address.
+    static MAPPINGS: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
+
+    fn mappings() -> MutexGuard<'static, BTreeMap<u64, usize>> {
+        MAPPINGS.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An unmapping through `real`: it takes every mapping in its range.
+    fn unmap(
+        hook: &'static Hook,
+        origin: Origin,
+        address: u64,
+        size: usize,
+        real: impl FnOnce() -> u32,
+    ) -> u32 {
+        let Some(call) = Call::enter(hook, origin) else {
+            return real();
+        };
+        let mut gone = Vec::new();
+        // One free of a thread can be open at a time. The first is settled by the call's
+        // outcome; the others are taken as made, and made again if the call fails.
+        call.finish(|_| {
+            let mut mappings = mappings();
+            let range = address..address.saturating_add(size as u64);
+            gone.extend(mappings.range(range).map(|(&start, &size)| (start, size)));
+            for (start, _) in &gone {
+                mappings.remove(start);
+            }
+        });
+        let free = |address| call.begin_free(|_| Free::new(address, FreeKind::Unmap));
+        for &(start, _) in gone.iter().filter(|(start, _)| *start != address) {
+            if free(start) {
+                call.end_free(0);
+            }
+        }
+        let begun = free(address);
+        let status = real();
+        if begun {
+            call.end_free(status);
+        }
+        if status != 0 {
+            call.finish(|call| {
+                for &(start, size) in &gone {
+                    if start != address {
+                        call.allocated(start, size, MemoryKind::Mapped);
+                    }
+                    mappings().insert(start, size);
+                }
+            });
+        }
+        status
+    }
 
     hooks! { Driver:
         fn cuMemAlloc_v2: (out: *mut u64, size: usize) after(call) {
@@ -136,6 +212,7 @@ mod driver {
         }
         fn cuMemMap: (address: u64, size: usize, offset: usize, handle: u64, flags: u64) after(call) {
             let _ = (offset, handle, flags);
+            mappings().insert(address, size);
             call.allocated(address, size, MemoryKind::Mapped);
         }
         fn cuMemFree_v2: (address: u64) free(call) {
@@ -150,14 +227,11 @@ mod driver {
             let _ = call;
             Free::new(address, FreeKind::Host)
         }
-        fn cuMemHostUnregister: (address: u64) free(call) {
-            let _ = call;
-            libc_door::unwatch(address);
-            Free::new(address, FreeKind::Unregister)
+        fn cuMemHostUnregister: (address: u64) whole(hook, real, origin) {
+            unregister(hook, origin, address, || real(address))
         }
-        fn cuMemUnmap: (address: u64, size: usize) free(call) {
-            let _ = (call, size);
-            Free::new(address, FreeKind::Unmap)
+        fn cuMemUnmap: (address: u64, size: usize) whole(hook, real, origin) {
+            unmap(hook, origin, address, size, || real(address, size))
         }
     }
 }
