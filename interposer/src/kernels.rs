@@ -26,6 +26,8 @@ pub(crate) struct Learned {
     /// The mangled name, or an address where there is none.
     pub(crate) name: String,
     pub(crate) layout: Option<Layout>,
+    /// Whether asking again would give no more.
+    pub(crate) lasting: bool,
 }
 
 /// Where parameters lie.
@@ -220,13 +222,16 @@ pub(crate) fn learn(handle: u64, function: u64) -> Learned {
         .or_else(|| driver_name(function))
         .or_else(|| symbol_name(host_function));
     let types = name.as_deref().and_then(parameter_types);
+    let mut asked = true;
     let layout = driver_layout(function)
         .or_else(|| {
             if handle == 0 {
-                None
-            } else {
-                runtime_layout(handle)
+                return None;
             }
+            runtime_layout(handle).unwrap_or_else(|ErrorPending| {
+                asked = false;
+                None
+            })
         })
         .or_else(|| types.as_deref().and_then(layout_of_types))
         .map(|layout| match &types {
@@ -236,6 +241,7 @@ pub(crate) fn learn(handle: u64, function: u64) -> Learned {
     let number = if function != 0 { function } else { handle };
     Learned {
         name: name.unwrap_or_else(|| format!("kernel {number:#x}")),
+        lasting: asked || layout.is_some(),
         layout,
     }
 }
@@ -310,11 +316,16 @@ fn driver_layout(function: u64) -> Option<Layout> {
         .find_map(|get| ask_layout(get, function).ok())
 }
 
+/// An error of the application's is waiting to be read.
+struct ErrorPending;
+
 /// Asks the runtime, unless an error of the application's is waiting to be read:
 /// our own failure at the end must be cleared, and would take that with it.
-fn runtime_layout(handle: u64) -> Option<Layout> {
+fn runtime_layout(handle: u64) -> Result<Option<Layout>, ErrorPending> {
     type LastError = unsafe extern "C-unwind" fn() -> u32;
-    let get = provider::unhooked(c"cudaFuncGetParamInfo")?;
+    let Some(get) = provider::unhooked(c"cudaFuncGetParamInfo") else {
+        return Ok(None);
+    };
     let of = |name| -> Option<LastError> {
         // SAFETY: both have this type and take nothing.
         provider::unhooked(name)
@@ -322,14 +333,14 @@ fn runtime_layout(handle: u64) -> Option<Layout> {
     };
     // SAFETY: reads the thread's last error.
     if of(c"cudaPeekAtLastError").is_some_and(|peek| unsafe { peek() } != 0) {
-        return None;
+        return Err(ErrorPending);
     }
     let layout = ask_layout(get, handle).ok();
     if let Some(clear) = of(c"cudaGetLastError") {
         // SAFETY: clears what our question left.
         unsafe { clear() };
     }
-    layout
+    Ok(layout)
 }
 
 /// The name of the function at an address, from the symbols of its file.

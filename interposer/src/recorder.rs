@@ -257,7 +257,11 @@ pub(crate) fn launched(
                     layout: learned.layout,
                 },
             );
-            attempt(core)
+            let news = attempt(core);
+            if !learned.lasting {
+                core.kernels.remove(&key);
+            }
+            news
         })
         .flatten()
     });

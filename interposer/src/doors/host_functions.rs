@@ -3,13 +3,14 @@
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use streamcheck_model::Action;
+use streamcheck_model::{Action, StreamRef};
 
 use crate::call::Call;
-use crate::capture;
 use crate::hook::{Hook, hooks};
-use crate::thread::{self, Origin};
+use crate::thread::{self, Origin, Place};
+use crate::{capture, place};
 
 type HostFunction = unsafe extern "C-unwind" fn(*mut c_void);
 type Callback = unsafe extern "C-unwind" fn(usize, u32, *mut c_void);
@@ -19,9 +20,33 @@ type Callback = unsafe extern "C-unwind" fn(usize, u32, *mut c_void);
 struct Submission {
     function: usize,
     data: *mut c_void,
-    token: u64,
     hook: &'static Hook,
     origin: Origin,
+    entry: Arc<Entry>,
+}
+
+/// What is recorded once for a submission: by the function if it runs before the call
+/// returns, else once the call has succeeded. A call that fails records nothing.
+struct Entry {
+    stream: StreamRef,
+    token: u64,
+    place: Place,
+    recorded: Mutex<bool>,
+}
+
+impl Entry {
+    fn record(&self, call: &Call) {
+        // Held while it records, so that the start cannot come before.
+        let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        if !core::mem::replace(&mut *recorded, true) {
+            place::at(self.place, || {
+                call.record(Action::HostFunctionEnqueued {
+                    stream: self.stream,
+                    token: self.token,
+                });
+            });
+        }
+    }
 }
 
 static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
@@ -29,7 +54,11 @@ static NEXT_TOKEN: AtomicU64 = AtomicU64::new(1);
 impl Submission {
     fn started(&self) {
         if let Some(call) = Call::enter(self.hook, self.origin) {
-            call.finish(|call| call.record(Action::HostFunctionStarted { token: self.token }));
+            call.finish(|call| {
+                self.entry.record(call);
+                let token = self.entry.token;
+                call.record(Action::HostFunctionStarted { token });
+            });
         }
     }
 }
@@ -90,26 +119,32 @@ fn submit(
     if function == 0 || capture::holds(&call, stream) {
         return real(function, data);
     }
-    let token = NEXT_TOKEN.fetch_add(1, Relaxed);
+    call.finish(|_| place::learn());
+    let entry = Arc::new(Entry {
+        stream: call.stream(stream),
+        token: NEXT_TOKEN.fetch_add(1, Relaxed),
+        place: thread::block().place(),
+        recorded: Mutex::new(false),
+    });
+    if entry.stream == StreamRef::PerThread {
+        // Only this thread can say which stream that is.
+        call.finish(|call| entry.record(call));
+    }
     let submission = Box::into_raw(Box::new(Submission {
         function,
         data,
-        token,
         hook,
         origin,
+        entry: entry.clone(),
     }));
-    // Recorded before the call, as the function may run before the call returns. One
-    // that fails leaves no more than a place in the stream: its token never starts.
-    call.finish(|call| {
-        let stream = call.stream(stream);
-        call.record(Action::HostFunctionEnqueued { stream, token });
-    });
     let wrapper = match kind {
         Kind::Function => run_function as *const () as usize,
         Kind::Callback => run_callback as *const () as usize,
     };
     let status = real(wrapper, submission.cast());
-    if status != 0 {
+    if status == 0 {
+        call.finish(|call| entry.record(call));
+    } else {
         // SAFETY: the call failed, so the function never runs.
         let _ = unsafe { take(submission.cast()) };
     }
