@@ -30,12 +30,32 @@ cudaError_t cudaGetDevice(int *device) { *device = 0; return 0; }
 cudaError_t cudaSetDevice(int device) { return result(device ? 101 : 0); }
 cudaError_t cudaDeviceSynchronize(void) { return 0; }
 
+/* The handle that was destroyed last is given out first. */
+static void *spare;
+/* What another thread does before a destroy returns to its caller. */
+void (*standin_meanwhile)(void);
+static void *meanwhile(void *nothing) { standin_meanwhile(); return nothing; }
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags) {
     (void)flags;
-    *stream = malloc(64);
+    pthread_mutex_lock(&lock);
+    *stream = spare ? spare : malloc(64);
+    spare = NULL;
+    pthread_mutex_unlock(&lock);
     return 0;
 }
-cudaError_t cudaStreamDestroy(cudaStream_t stream) { free(stream); return 0; }
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+    pthread_mutex_lock(&lock);
+    free(spare);
+    spare = stream;
+    pthread_mutex_unlock(&lock);
+    if (standin_meanwhile) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, meanwhile, NULL);
+        pthread_join(thread, NULL);
+    }
+    return 0;
+}
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     (void)stream;
     /* For the test that cancels a waiting thread. */
@@ -72,6 +92,44 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, 
     return 0;
 }
 
+/* Fails for memory whose first byte is 'x'. */
+cudaError_t cudaHostRegister(void *pointer, size_t size, unsigned flags) { (void)pointer; (void)size; (void)flags; return 0; }
+cudaError_t cudaHostUnregister(void *pointer) { return result(*(char *)pointer == 'x' ? 999 : 0); }
+
+cudaError_t cudaMemcpy2DFromArray(void *to, size_t pitch, const void *array, size_t x, size_t y, size_t width, size_t height, int kind) {
+    (void)to; (void)pitch; (void)array; (void)x; (void)y; (void)width; (void)height; (void)kind;
+    return 0;
+}
+cudaError_t cudaWaitExternalSemaphoresAsync(const void *semaphores, const void *parameters, unsigned count, cudaStream_t stream) {
+    (void)semaphores; (void)parameters; (void)count; (void)stream;
+    return 0;
+}
+
+/* One capture at a time. */
+static cudaStream_t capturing;
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, int mode) { (void)mode; capturing = stream; return 0; }
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, int *state) { *state = stream == capturing; return 0; }
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, void **graph) {
+    if (stream != capturing) return result(903);
+    capturing = NULL;
+    *graph = &capturing;
+    return 0;
+}
+cudaError_t cudaGraphLaunch(void *graph, cudaStream_t stream) { (void)graph; (void)stream; return 0; }
+
+/* Every kernel takes one pointer. */
+cudaError_t cudaFuncGetParamInfo(const void *kernel, size_t index, size_t *offset, size_t *size) {
+    (void)kernel;
+    if (index) return result(1);
+    *offset = 0;
+    *size = 8;
+    return 0;
+}
+cudaError_t cudaLaunchKernelExC(const void *config, const void *kernel, void **arguments) {
+    (void)config; (void)arguments;
+    return result(kernel ? 0 : 98);
+}
+
 struct dim3 { unsigned x, y, z; };
 cudaError_t cudaLaunchKernel(const void *kernel, struct dim3 grid, struct dim3 block, void **arguments, size_t shared, cudaStream_t stream) {
     (void)grid; (void)block; (void)arguments; (void)shared; (void)stream;
@@ -92,6 +150,8 @@ static void *run(void *argument) {
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void *), void *data) {
     (void)stream;
     if (!function) return result(1);
+    /* For the test of a submission that fails. */
+    if (getenv("STANDIN_REFUSES_HOST_FUNCTIONS")) return result(801);
     struct job *job = malloc(sizeof *job);
     *job = (struct job){function, data};
     pthread_t thread;

@@ -4,4 +4,5 @@ mod common;
 mod exits;
 mod exports;
 mod log;
+mod order;
 mod preload;

@@ -1,0 +1,126 @@
+/* Small programs whose order is right although part of it is hard to see, and some with one
+ * mistake that must be found all the same. The first argument says which. */
+#include "cuda.h"
+#include <stdint.h>
+
+cudaError_t cudaStreamDestroy(cudaStream_t);
+cudaError_t cudaEventCreate(cudaEvent_t *);
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned);
+cudaError_t cudaMemcpyAsync(void *, const void *, size_t, int, cudaStream_t);
+cudaError_t cudaMemcpy2DFromArray(void *, size_t, const void *, size_t, size_t, size_t, size_t, int);
+cudaError_t cudaWaitExternalSemaphoresAsync(const void *, const void *, unsigned, cudaStream_t);
+cudaError_t cudaStreamBeginCapture(cudaStream_t, int);
+cudaError_t cudaStreamEndCapture(cudaStream_t, void **);
+cudaError_t cudaGraphLaunch(void *, cudaStream_t);
+cudaError_t cudaHostRegister(void *, size_t, unsigned);
+cudaError_t cudaHostUnregister(void *);
+cudaError_t cudaLaunchKernelExC(const void *, const void *, void **);
+extern void (*standin_meanwhile)(void);
+
+struct attribute { unsigned id, padding; uint64_t value[8]; };
+struct config { unsigned grid[3], block[3]; size_t shared; cudaStream_t stream; struct attribute *attributes; unsigned count; };
+
+static void *pointer;
+static cudaStream_t one, two, again;
+static int is(const char *name, const char *wanted) { return !strcmp(name, wanted); }
+static cudaStream_t blocking(void) {
+    cudaStream_t stream;
+    cudaStreamCreateWithFlags(&stream, 0);
+    return stream;
+}
+static void launch(cudaStream_t stream, unsigned id, uint64_t value) {
+    struct attribute attribute = {.id = id, .value = {value}};
+    struct config config = {{1, 1, 1}, {1, 1, 1}, 0, stream, &attribute, 1};
+    void *arguments[] = {&pointer};
+    cudaLaunchKernelExC(&config, (const void *)fill_stub, arguments);
+}
+static void reuse(void) {
+    again = new_stream();
+    cudaMallocAsync(&pointer, 1024, again);
+}
+static void function(void *data) { (void)data; }
+
+int main(int count, char **arguments) {
+    const char *name = count > 1 ? arguments[1] : "";
+    one = new_stream();
+    two = new_stream();
+    register_fill();
+    if (is(name, "semaphore")) {
+        cudaMallocAsync(&pointer, 1024, one);
+        fill(pointer, one);
+        cudaWaitExternalSemaphoresAsync(NULL, NULL, 1, two);
+        fill(pointer, two);
+    } else if (is(name, "array")) {
+        char host[16];
+        cudaStream_t stream = blocking();
+        cudaMallocAsync(&pointer, 1024, stream);
+        fill(pointer, stream);
+        /* The legacy stream waits for the blocking one, and the host for the copy. */
+        cudaMemcpy2DFromArray(host, 16, host, 0, 0, 16, 1, 2);
+        fill(pointer, two);
+    } else if (is(name, "graph")) {
+        cudaStream_t stream = blocking(), other = blocking();
+        cudaMallocAsync(&pointer, 1024, stream);
+        fill(pointer, stream);
+        cudaGraphLaunch(&pointer, 0);
+        fill(pointer, other);
+    } else if (is(name, "completion")) {
+        cudaEvent_t event;
+        cudaEventCreate(&event);
+        cudaMallocAsync(&pointer, 1024, one);
+        launch(one, 12, (uint64_t)(uintptr_t)event);
+        cudaStreamWaitEvent(two, event, 0);
+        fill(pointer, two);
+    } else if (is(name, "early") || is(name, "not-early")) {
+        cudaMallocAsync(&pointer, 1024, one);
+        launch(one, 6, is(name, "early"));
+    } else if (is(name, "capture")) {
+        void *graph;
+        cudaMallocAsync(&pointer, 1024, two);
+        cudaStreamBeginCapture(one, 0);
+        if (cudaStreamEndCapture(two, &graph) != 903) return 1;
+        /* Still captured: it does not run now. */
+        fill(pointer, one);
+        if (cudaStreamEndCapture(one, &graph)) return 2;
+        /* From here on, all runs. */
+        if (count > 2) fill(pointer, one);
+    } else if (is(name, "unregister") || is(name, "halves")) {
+        char *block = malloc(1 << 16);
+        memset(block, 'x', 1 << 16);
+        cudaHostRegister(block, 1 << 15, 0);
+        cudaHostRegister(block + (1 << 15), 1 << 15, 0);
+        cudaMallocAsync(&pointer, 1024, one);
+        int second = is(name, "halves");
+        cudaMemcpyAsync(pointer, block + (second << 15), 1024, 1, one);
+        if (!second && cudaHostUnregister(block) != 999) return 3;
+        free(block);
+    } else if (is(name, "halves-reversed")) {
+        char *block = malloc(1 << 16);
+        cudaHostRegister(block, 1 << 15, 0);
+        cudaHostRegister(block + (1 << 15), 1 << 15, 0);
+        cudaMallocAsync(&pointer, 1024, one);
+        cudaMemcpyAsync(pointer, block, 1024, 1, one);
+        free(block);
+    } else if (is(name, "reuse")) {
+        standin_meanwhile = reuse;
+        cudaStreamDestroy(one);
+        if (again != one) return 4;
+        fill(pointer, one);
+    } else if (is(name, "host-function")) {
+        if (cudaLaunchHostFunc(one, function, NULL) != 801) return 5;
+    } else if (is(name, "pending-error")) {
+        cudaMallocAsync(&pointer, 1024, one);
+        /* A kernel that only the runtime can describe, first while an error is pending. */
+        __cudaRegisterFunction(NULL, (const char *)function, "", "unmangled", -1, NULL, NULL, NULL, NULL, NULL);
+        void *list[] = {&pointer};
+        struct dim3 size = {1, 1, 1};
+        cudaStreamQuery(one);
+        cudaLaunchKernel((const void *)function, size, size, list, 0, one);
+        if (cudaGetLastError() != 600) return 6;
+        cudaLaunchKernel((const void *)function, size, size, list, 0, two);
+    } else {
+        return 7;
+    }
+    puts(name);
+    return 0;
+}

@@ -1,0 +1,119 @@
+//! What is recorded where order, or its lack, is out of sight.
+
+use serde_json::Value;
+
+use crate::common::{folder, preloaded, program, run};
+
+/// The rules that a scenario of `order.c` breaks, and its report.
+fn scenario(arguments: &[&str], settings: &[(&str, &str)]) -> (Vec<String>, Value) {
+    let json = format!("order-{}.json", arguments.join("-"));
+    let mut command = preloaded(program("order"));
+    command.args(arguments).env("STREAMCHECK_JSON", &json);
+    for (name, value) in settings {
+        command.env(name, value);
+    }
+    let result = run(&mut command);
+    let text = std::fs::read_to_string(folder().join(json)).expect("a report");
+    let report: Value = serde_json::from_str(&text).expect("it is JSON");
+    assert_eq!(
+        result.stdout,
+        format!("{}\n", arguments[0]),
+        "the program ran to its end: {:?} {}",
+        result.code,
+        result.stderr
+    );
+    let rules = report["findings"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|finding| finding["rule"].as_str().expect("a code").to_owned())
+        .collect();
+    (rules, report)
+}
+
+fn rules(arguments: &[&str]) -> Vec<String> {
+    scenario(arguments, &[]).0
+}
+
+/// How often a kind of blind spot was counted.
+fn blind(report: &Value, kind: &str) -> u64 {
+    report["summary"]["blind_spots"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .filter(|spot| spot["kind"] == kind)
+        .filter_map(|spot| spot["count"].as_u64())
+        .sum()
+}
+
+#[test]
+fn a_wait_for_a_semaphore_orders_after_everything() {
+    let (rules, report) = scenario(&["semaphore"], &[]);
+    assert!(rules.is_empty(), "{rules:?}");
+    assert_eq!(blind(&report, "external-semaphore"), 1);
+}
+
+#[test]
+fn an_array_copy_to_the_host_waits() {
+    let (rules, report) = scenario(&["array"], &[]);
+    assert!(rules.is_empty(), "{rules:?}");
+    assert_eq!(blind(&report, "array-copy"), 1);
+}
+
+#[test]
+fn a_graph_launch_takes_its_place_in_the_legacy_stream() {
+    let (rules, report) = scenario(&["graph"], &[]);
+    assert!(rules.is_empty(), "{rules:?}");
+    assert_eq!(blind(&report, "graph-launch"), 1);
+}
+
+#[test]
+fn an_event_of_a_launch_attribute_has_a_record() {
+    let (rules, report) = scenario(&["completion"], &[]);
+    assert!(rules.is_empty(), "{rules:?}");
+    assert_eq!(blind(&report, "launch-completion-event"), 1);
+}
+
+#[test]
+fn only_an_attribute_that_is_on_starts_a_kernel_early() {
+    const EARLY: &str = "programmatic-dependent-launch";
+    assert_eq!(blind(&scenario(&["early"], &[]).1, EARLY), 1);
+    assert_eq!(blind(&scenario(&["not-early"], &[]).1, EARLY), 0);
+}
+
+#[test]
+fn a_capture_lasts_until_it_is_ended() {
+    assert!(rules(&["capture"]).is_empty());
+    assert_eq!(rules(&["capture", "then-run"]), ["SC101"]);
+}
+
+#[test]
+fn memory_stays_registered_when_its_unregistration_fails() {
+    assert_eq!(rules(&["unregister"]), ["SC107"]);
+}
+
+#[test]
+fn a_free_takes_every_registered_part_of_its_block() {
+    assert_eq!(rules(&["halves"]), ["SC107"]);
+    assert_eq!(rules(&["halves-reversed"]), ["SC107"]);
+}
+
+#[test]
+fn a_destroyed_streams_handle_is_free_at_once() {
+    assert!(rules(&["reuse"]).is_empty());
+}
+
+#[test]
+fn a_host_function_that_was_refused_is_in_no_stream() {
+    let (rules, report) = scenario(
+        &["host-function"],
+        &[("STANDIN_REFUSES_HOST_FUNCTIONS", "1")],
+    );
+    assert!(rules.is_empty());
+    assert_eq!(report["summary"]["operations"], 2, "two streams");
+}
+
+#[test]
+fn a_layout_that_a_pending_error_hid_is_asked_for_again() {
+    assert_eq!(rules(&["pending-error"]), ["SC101"]);
+}
