@@ -323,8 +323,8 @@ impl Run {
     fn on_stream(&mut self, line: usize, stream: StreamRef, also: Option<NodeIndex>) -> NodeIndex {
         let node = self.reference.stream_node(line, also);
         let id = self.engine.order().resolve(stream, &self.call);
-        self.epochs
-            .push((node, self.engine.order().epoch_of_last(id)));
+        let epoch = self.engine.order().epoch_of_last(id).unwrap();
+        self.epochs.push((node, epoch));
         node
     }
 
@@ -608,7 +608,7 @@ impl Run {
         for &(node, epoch) in &self.epochs {
             // The newest operation's stream has done nothing since, unless the
             // step was none of a stream's.
-            if id.is_some_and(|id| self.engine.order().epoch_of_last(id) == now) {
+            if id.is_some_and(|id| self.engine.order().epoch_of_last(id) == Some(now)) {
                 let by_graph = self.engine.order().reaches(epoch, now);
                 prop_assert_eq!(
                     by_graph,

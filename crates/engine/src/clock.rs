@@ -81,6 +81,19 @@ impl Timeline {
         }
     }
 
+    /// A new timeline in the slot of one that ended at `last`.
+    pub(crate) fn after(last: Epoch) -> Self {
+        let now = Epoch {
+            slot: last.slot,
+            time: last.time + 1,
+        };
+        Self {
+            clock: Arc::default(),
+            now,
+            published: false,
+        }
+    }
+
     pub(crate) fn now(&self) -> Epoch {
         self.now
     }

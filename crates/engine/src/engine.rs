@@ -30,8 +30,6 @@ struct PendingFree {
     kind: FreeKind,
     address: u64,
     stream: Option<StreamId>,
-    /// When the free happens.
-    when: Access,
     /// What it frees, out of the live memory meanwhile.
     allocation: Option<Box<Allocation>>,
     found: Vec<Violation>,
@@ -339,11 +337,6 @@ impl Engine {
             }
             None => (None, OpRef::new(self.sequence, call, None)),
         };
-        let epoch = match stream {
-            Some(id) => self.order.submit(id, op),
-            None => self.order.host_now(),
-        };
-        let when = Access { epoch, op };
         let free = Free {
             order: &self.order,
             stream,
@@ -370,7 +363,6 @@ impl Engine {
             kind,
             address,
             stream,
-            when,
             allocation,
             found,
         };
@@ -388,7 +380,6 @@ impl Engine {
             kind,
             address,
             stream,
-            when,
             allocation,
             found: judged,
         } = pending;
@@ -399,6 +390,11 @@ impl Engine {
             found.extend(judged);
             return;
         }
+        // A call that failed has put nothing into its stream.
+        let epoch = match stream {
+            Some(id) if outcome == Outcome::Succeeded => self.order.submit(id, op),
+            _ => self.order.host_now(),
+        };
         match (outcome, allocation) {
             (Outcome::Succeeded, Some(allocation)) => {
                 let memory = allocation.kind;
@@ -409,7 +405,7 @@ impl Engine {
                     memory,
                     MemoryKind::StreamOrdered | MemoryKind::Device | MemoryKind::Mapped
                 ) {
-                    self.memory.bury(allocation.into_past(when));
+                    self.memory.bury(allocation.into_past(Access { epoch, op }));
                 }
                 let waits = match kind {
                     FreeKind::Sync => memory != MemoryKind::StreamOrdered,

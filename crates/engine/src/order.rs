@@ -13,6 +13,7 @@
 //!
 //! A wait made on the device teaches the host nothing.
 
+use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
 use rustc_hash::FxHashMap;
@@ -106,7 +107,11 @@ pub(crate) struct Order {
     contexts: FxHashMap<ContextId, Context>,
     events: FxHashMap<Handle, Event>,
     host_functions: FxHashMap<u64, Frontier>,
-    /// Which stream each slot belongs to.
+    /// Destroyed streams whose slots may still be needed.
+    destroyed: VecDeque<StreamId>,
+    /// The streams that have a slot of their own.
+    current: Vec<StreamId>,
+    /// Which stream each slot belongs to now.
     slots: Vec<Option<StreamId>>,
     numbered: u32,
     graph: SegmentGraph,
@@ -122,6 +127,8 @@ impl Default for Order {
             contexts: FxHashMap::default(),
             events: FxHashMap::default(),
             host_functions: FxHashMap::default(),
+            destroyed: VecDeque::new(),
+            current: Vec::new(),
             slots: vec![None],
             numbered: 0,
             graph: SegmentGraph::default(),
@@ -132,8 +139,9 @@ impl Default for Order {
 impl Order {
     fn add(&mut self, kind: StreamKind, handle: Handle, call: &Call) -> StreamId {
         let id = StreamId::from_index(self.streams.len());
-        let slot = self.slots.len() as Slot;
-        self.slots.push(Some(id));
+        let line = self.timeline();
+        self.slots[line.now().slot as usize] = Some(id);
+        self.current.push(id);
         let number = if matches!(kind, StreamKind::Blocking | StreamKind::NonBlocking) {
             self.numbered += 1;
             self.numbered
@@ -141,7 +149,7 @@ impl Order {
             0
         };
         self.streams.push(Stream {
-            line: Timeline::new(slot),
+            line,
             kind,
             context: call.context,
             device: call.device.0,
@@ -208,7 +216,7 @@ impl Order {
 
     /// The handle is free for another stream; the work of this one goes on.
     pub(crate) fn destroy_stream(&mut self, handle: Handle) {
-        self.created.remove(&handle);
+        self.destroyed.extend(self.created.remove(&handle));
     }
 
     pub(crate) fn name_stream(&mut self, id: StreamId, name: NameId) {
@@ -227,6 +235,22 @@ impl Order {
     /// Streams seen, default streams included.
     pub(crate) fn stream_count(&self) -> usize {
         self.streams.len()
+    }
+
+    /// A timeline for a new stream: in the slot of a destroyed stream whose work the
+    /// host knows complete, so that clocks stay as short as the streams are few.
+    /// Whoever knows the new stream's work knows the old one's, as all work given
+    /// out from now on comes after what the host knows.
+    fn timeline(&mut self) -> Timeline {
+        const LOOKED_AT: usize = 16;
+        let over = |id: &StreamId| self.host.knows(self.stream(*id).line.now());
+        let place = self.destroyed.iter().take(LOOKED_AT).position(over);
+        if let Some(old) = place.and_then(|place| self.destroyed.remove(place)) {
+            self.current.retain(|id| *id != old);
+            return Timeline::after(self.stream(old).line.now());
+        }
+        self.slots.push(None);
+        Timeline::new(self.slots.len() as Slot - 1)
     }
 
     fn learn(
@@ -353,9 +377,10 @@ impl Order {
     /// Orders a stream after all that was ever submitted: for waits whose other
     /// end is out of sight.
     fn learn_everything(&mut self, id: StreamId) {
-        for other in 0..self.streams.len() {
-            if other != id.index() {
-                let frontier = self.streams[other].line.frontier();
+        for place in 0..self.current.len() {
+            let other = self.current[place];
+            if other != id {
+                let frontier = self.stream_mut(other).line.frontier();
                 self.learn(id, &frontier, Reason::Unseen, None);
             }
         }
@@ -374,8 +399,9 @@ impl Order {
             }
             Some(Event { record: None }) => Waited::Unrecorded,
             None => {
-                for stream in 0..self.streams.len() {
-                    let frontier = self.streams[stream].line.frontier();
+                for place in 0..self.current.len() {
+                    let stream = self.current[place];
+                    let frontier = self.stream_mut(stream).line.frontier();
                     self.host_learns(&frontier, Reason::Unseen, op);
                 }
                 Waited::Unknown
@@ -396,8 +422,9 @@ impl Order {
     /// The host knows all work of a device complete.
     pub(crate) fn synchronize_device(&mut self, device: u16, reason: Reason, op: OpRef) -> bool {
         let mut news = false;
-        for index in 0..self.streams.len() {
-            let stream = &mut self.streams[index];
+        for place in 0..self.current.len() {
+            let id = self.current[place];
+            let stream = &mut self.streams[id.index()];
             if stream.device == device
                 && stream.last.is_some()
                 && !self.host.knows(stream.line.now())
@@ -427,6 +454,46 @@ impl Order {
     #[inline]
     pub(crate) fn stream_knows(&self, id: StreamId, epoch: Epoch) -> bool {
         self.stream(id).line.knows(epoch)
+    }
+
+    /// Whether everything up to `epoch` would happen before an operation given to
+    /// the stream now, which [`Order::submit`] would bring up to date first.
+    pub(crate) fn would_know(&self, id: StreamId, epoch: Epoch) -> bool {
+        self.ahead_of(id).any(|line| line.knows(epoch))
+    }
+
+    /// How far an operation given to the stream now would be ordered after the
+    /// timeline of `slot`.
+    pub(crate) fn would_gap(&self, id: StreamId, slot: Slot) -> Gap {
+        let time = self.ahead_of(id).map(|line| line.known(slot)).max();
+        Gap {
+            known: Epoch {
+                slot,
+                time: time.unwrap_or(0),
+            },
+            now: self.stream(id).line.now(),
+        }
+    }
+
+    /// The timelines whose past an operation given to the stream now comes after;
+    /// what [`Order::prepare`] makes it learn.
+    fn ahead_of(&self, id: StreamId) -> impl Iterator<Item = &Timeline> {
+        let stream = self.stream(id);
+        let context = self.contexts.get(&stream.context);
+        let barrier = context.filter(|_| stream.kind == StreamKind::Legacy);
+        let legacy = context
+            .filter(|_| matches!(stream.kind, StreamKind::Blocking | StreamKind::PerThread(_)))
+            .and_then(|context| context.legacy)
+            .filter(|&legacy| self.stream(legacy).last.is_some());
+        [&stream.line, &self.host]
+            .into_iter()
+            .chain(
+                barrier
+                    .into_iter()
+                    .flat_map(|context| &context.barrier)
+                    .map(|&other| &self.stream(other).line),
+            )
+            .chain(legacy.map(|legacy| &self.stream(legacy).line))
     }
 
     /// Whether the host knows everything up to `epoch` complete.
@@ -479,11 +546,8 @@ impl Order {
 
     /// When the stream's last operation happens.
     #[cfg(test)]
-    pub(crate) fn epoch_of_last(&self, id: StreamId) -> Epoch {
-        self.stream(id)
-            .last
-            .map(|(epoch, _)| epoch)
-            .expect("the stream did something")
+    pub(crate) fn epoch_of_last(&self, id: StreamId) -> Option<Epoch> {
+        self.stream(id).last.map(|(epoch, _)| epoch)
     }
 
     /// Whether the segment graph puts `earlier` before `later`.

@@ -5,6 +5,8 @@
 //! libraries may carve up one slab, and a kernel conflicts with a copy or fill
 //! whose bytes hold the pointer.
 
+use std::collections::BTreeMap;
+
 use smallvec::SmallVec;
 use streamcheck_model::{Mode, Region};
 
@@ -88,28 +90,33 @@ impl PointerTable {
             .map(|(a, r)| (*a, &r[..]))
     }
 
-    /// Keeps the wanted records of the pointers in `start..end`.
-    fn retain(&mut self, start: u64, end: u64, wanted: impl Fn(&Record) -> bool) {
+    /// Keeps the wanted records of the pointers in `start..end`; the number of the
+    /// others.
+    fn retain(&mut self, start: u64, end: u64, wanted: impl Fn(&Record) -> bool) -> usize {
         let first = self.addresses.partition_point(|address| *address < start);
         let last = self.addresses.partition_point(|address| *address < end);
+        let mut dropped = 0;
         for place in (first..last).rev() {
+            let before = self.records[place].len();
             self.records[place].retain(|record| wanted(record));
+            dropped += before - self.records[place].len();
             if self.records[place].is_empty() {
                 self.records.remove(place);
                 self.addresses.remove(place);
             }
         }
-    }
-
-    fn count(&self) -> usize {
-        self.records.iter().map(SmallVec::len).sum()
+        dropped
     }
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Shadow {
     pointers: PointerTable,
-    regions: Vec<(Region, Record)>,
+    /// By first byte, then in the order of arrival.
+    regions: BTreeMap<(u64, u64), (Region, Record)>,
+    /// Bytes from first to last of the longest region ever here.
+    longest: u64,
+    arrived: u64,
     count: usize,
 }
 
@@ -137,10 +144,9 @@ impl Shadow {
         match footprint {
             Footprint::Pointer(address) => {
                 self.pointers.get(address).iter().for_each(&mut look);
-                self.regions
-                    .iter()
-                    .filter(|(region, _)| region.contains(address))
-                    .for_each(|(_, record)| look(record));
+                self.near(address, address.saturating_add(1))
+                    .filter(|(_, (region, _))| region.contains(address))
+                    .for_each(|(_, (_, record))| look(record));
             }
             Footprint::Exact(region) => {
                 for (address, records) in self.pointers.range(region.address, region.end()) {
@@ -148,10 +154,9 @@ impl Shadow {
                         records.iter().for_each(&mut look);
                     }
                 }
-                self.regions
-                    .iter()
-                    .filter(|(other, _)| other.overlaps(&region))
-                    .for_each(|(_, record)| look(record));
+                self.near(region.address, region.end())
+                    .filter(|(_, (other, _))| other.overlaps(&region))
+                    .for_each(|(_, (_, record))| look(record));
             }
         }
         newest
@@ -184,18 +189,23 @@ impl Shadow {
                     return 0;
                 }
                 if region.rows == 1 {
-                    self.pointers
+                    self.count -= self
+                        .pointers
                         .retain(region.address, region.end(), |old| !redundant(old));
                 }
-                self.regions
-                    .retain(|(old, record)| !(covers(&region, old) && redundant(record)));
-                // Each later copy looks at all regions, so those that are over go
-                // whenever their number has doubled.
-                if self.regions.len() >= 64 && self.regions.len().is_power_of_two() {
-                    self.regions.retain(|(_, record)| !over(&record.access));
+                let gone: SmallVec<[(u64, u64); 4]> = self
+                    .near(region.address, region.end())
+                    .filter(|(_, (old, record))| covers(&region, old) && redundant(record))
+                    .map(|(key, _)| *key)
+                    .collect();
+                for key in &gone {
+                    self.regions.remove(key);
                 }
-                self.regions.push((region, record));
-                self.count = self.regions.len() + self.pointers.count();
+                self.longest = self.longest.max(region.end() - region.address);
+                self.arrived += 1;
+                self.regions
+                    .insert((region.address, self.arrived), (region, record));
+                self.count = self.count + 1 - gone.len();
             }
         }
         if self.count > Self::CAP {
@@ -203,6 +213,12 @@ impl Shadow {
         } else {
             0
         }
+    }
+
+    /// The regions that may reach into `start..end`.
+    fn near(&self, start: u64, end: u64) -> impl Iterator<Item = (&(u64, u64), &(Region, Record))> {
+        let first = (start.saturating_sub(self.longest), 0);
+        self.regions.range(first..(end, 0).max(first))
     }
 
     /// Drops what can race no more, then, if need be, the older half.
@@ -213,7 +229,7 @@ impl Shadow {
         }
         let mut sequences: Vec<u64> = self
             .regions
-            .iter()
+            .values()
             .map(|(_, record)| record.access.op.sequence)
             .collect();
         sequences.extend(
@@ -232,9 +248,10 @@ impl Shadow {
     }
 
     fn keep(&mut self, wanted: impl Fn(&Record) -> bool) {
-        self.regions.retain(|(_, record)| wanted(record));
-        self.pointers.retain(0, u64::MAX, wanted);
-        self.count = self.regions.len() + self.pointers.count();
+        let before = self.regions.len();
+        self.regions.retain(|_, (_, record)| wanted(record));
+        self.count -= before - self.regions.len();
+        self.count -= self.pointers.retain(0, u64::MAX, wanted);
     }
 }
 

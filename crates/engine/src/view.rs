@@ -82,10 +82,7 @@ impl View<'_> {
     pub(crate) fn ordering(&self, gap: Option<Gap>, earlier: &Access) -> String {
         let Some(gap) = gap else { return String::new() };
         let later = self.order.stream_of(gap.now.slot);
-        let (who, whom) = (
-            self.timeline(later),
-            self.timeline(self.order.stream_of(gap.known.slot)),
-        );
+        let (who, whom) = (self.timeline(later), self.timeline(earlier.op.stream));
         let mut text = if gap.known.time == 0 {
             format!("Nothing orders {who} after {whom}.")
         } else {

@@ -156,13 +156,16 @@ pub(crate) struct Free<'a> {
 impl Free<'_> {
     /// How far the free is ordered after the timeline of `access`.
     pub(crate) fn gap(&self, access: &Access) -> Gap {
-        self.order.gap(self.stream, access.epoch.slot)
+        match self.stream {
+            Some(stream) => self.order.would_gap(stream, access.epoch.slot),
+            None => self.order.gap(None, access.epoch.slot),
+        }
     }
 
     /// Whether `access` happens before the free.
     pub(crate) fn is_after(&self, access: &Access) -> bool {
         match self.stream {
-            Some(stream) => self.order.stream_knows(stream, access.epoch),
+            Some(stream) => self.order.would_know(stream, access.epoch),
             None => self.order.host_knows(access.epoch),
         }
     }
