@@ -112,6 +112,17 @@ pub(crate) fn program(name: &str) -> PathBuf {
     path
 }
 
+/// Compiles a program that links to the stand-in driver alone.
+pub(crate) fn driver_program(name: &str) -> PathBuf {
+    let driver = folder().join("libcuda.so.1");
+    let link = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"];
+    compile("driver.c", &driver, &link);
+    let path = folder().join(name);
+    let driver = driver.to_str().expect("a path in UTF-8");
+    compile(&format!("{name}.c"), &path, &[driver]);
+    path
+}
+
 /// Compiles a program that links to no CUDA library.
 pub(crate) fn plain_program(name: &str) -> PathBuf {
     standin(13);

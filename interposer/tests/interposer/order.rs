@@ -1,13 +1,28 @@
 //! What is recorded where order, or its lack, is out of sight.
 
+use std::path::Path;
+
 use serde_json::Value;
 
-use crate::common::{folder, preloaded, program, run};
+use crate::common::{driver_program, folder, preloaded, program, run};
 
 /// The rules that a scenario of `order.c` breaks, and its report.
 fn scenario(arguments: &[&str], settings: &[(&str, &str)]) -> (Vec<String>, Value) {
+    scenario_of(&program("order"), arguments, settings)
+}
+
+/// The same of `driver_order.c`.
+fn driver_scenario(name: &str) -> (Vec<String>, Value) {
+    scenario_of(&driver_program("driver_order"), &[name], &[])
+}
+
+fn scenario_of(
+    program: &Path,
+    arguments: &[&str],
+    settings: &[(&str, &str)],
+) -> (Vec<String>, Value) {
     let json = format!("order-{}.json", arguments.join("-"));
-    let mut command = preloaded(program("order"));
+    let mut command = preloaded(program);
     command.args(arguments).env("STREAMCHECK_JSON", &json);
     for (name, value) in settings {
         command.env(name, value);
@@ -116,4 +131,27 @@ fn a_host_function_that_was_refused_is_in_no_stream() {
 #[test]
 fn a_layout_that_a_pending_error_hid_is_asked_for_again() {
     assert_eq!(rules(&["pending-error"]), ["SC101"]);
+}
+
+#[test]
+fn a_wait_for_a_value_in_memory_orders_after_everything() {
+    let (rules, report) = driver_scenario("wait-value");
+    assert!(rules.is_empty(), "{rules:?}");
+    assert_eq!(blind(&report, "stream-memory-operation"), 1);
+}
+
+#[test]
+fn the_end_of_a_context_is_that_of_its_own_devices_work() {
+    assert!(driver_scenario("context").0.is_empty());
+}
+
+#[test]
+fn a_contexts_end_forgets_its_kernels() {
+    assert_eq!(driver_scenario("kernels").0, ["SC101"]);
+}
+
+#[test]
+fn an_unmapping_takes_every_mapping_in_its_range() {
+    assert_eq!(driver_scenario("unmap").0, ["SC102"]);
+    assert!(driver_scenario("failed-unmap").0.is_empty());
 }

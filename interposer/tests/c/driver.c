@@ -1,0 +1,56 @@
+/* A stand-in libcuda.so.1: contexts, mappings and launches that do nothing. */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+struct context { int device; };
+static __thread struct context *current;
+/* How many pointers each kernel takes. */
+int standin_parameters = 1;
+
+int cuCtxCreate_v2(struct context **out, unsigned flags, int device) {
+    (void)flags;
+    *out = malloc(sizeof **out);
+    (*out)->device = device;
+    current = *out;
+    return 0;
+}
+int cuCtxDestroy_v2(struct context *context) {
+    if (context == current) current = NULL;
+    free(context);
+    return 0;
+}
+int cuCtxSetCurrent(struct context *context) { current = context; return 0; }
+int cuCtxGetCurrent(struct context **out) { *out = current; return 0; }
+int cuCtxGetDevice(int *device) { *device = current->device; return 0; }
+int cuStreamCreate(void **out, unsigned flags) { (void)flags; *out = malloc(64); return 0; }
+int cuStreamWaitValue32_v2(void *stream, uint64_t address, unsigned value, unsigned flags) {
+    (void)stream; (void)address; (void)value; (void)flags;
+    return 0;
+}
+int cuMemAllocAsync(uint64_t *out, size_t size, void *stream) {
+    (void)stream;
+    *out = (uint64_t)(uintptr_t)malloc(size);
+    return 0;
+}
+int cuMemMap(uint64_t address, size_t size, size_t offset, uint64_t handle, uint64_t flags) {
+    (void)address; (void)size; (void)offset; (void)handle; (void)flags;
+    return 0;
+}
+/* Fails for ranges of an odd size. */
+int cuMemUnmap(uint64_t address, size_t size) { (void)address; return size & 1; }
+int cuMemsetD8Async(uint64_t address, unsigned char value, size_t count, void *stream) {
+    (void)address; (void)value; (void)count; (void)stream;
+    return 0;
+}
+int cuLaunchKernel(void *function, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned f, unsigned shared, void *stream, void **parameters, void **extra) {
+    (void)function; (void)a; (void)b; (void)c; (void)d; (void)e; (void)f; (void)shared; (void)stream; (void)parameters; (void)extra;
+    return 0;
+}
+int cuFuncGetParamInfo(void *function, size_t index, size_t *offset, size_t *size) {
+    (void)function;
+    if (index >= (size_t)standin_parameters) return 1;
+    *offset = index * 8;
+    *size = 8;
+    return 0;
+}
