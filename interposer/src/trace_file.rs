@@ -2,9 +2,11 @@
 //! written, so that whatever was recorded is in the kernel's hands and survives
 //! the process being killed. It is cut to its true length at exit.
 
+use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU32, Ordering::Release};
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use streamcheck_model::trace::{
@@ -25,7 +27,10 @@ const PAGE: usize = 64 << 10;
 pub(crate) struct TraceFile {
     writer: Writer,
     bytes: Vec<u8>,
-    file: File,
+    /// The program may close the descriptor and get its number for a file of its
+    /// own: it is used only while `identity` says that it is still ours.
+    file: ManuallyDrop<File>,
+    identity: (u64, u64),
     path: PathBuf,
     map: *mut u8,
     map_start: usize,
@@ -63,6 +68,7 @@ impl TraceFile {
 
     fn open(path: &Path, process: &Process) -> std::io::Result<Self> {
         let (file, path) = claim(path, process.pid)?;
+        let identity = identity(&file)?;
         let mut bytes = Vec::new();
         let header = Header::new(ProcessFacts {
             pid: process.pid,
@@ -75,7 +81,8 @@ impl TraceFile {
         let mut trace = Self {
             writer,
             bytes,
-            file,
+            file: ManuallyDrop::new(file),
+            identity,
             path,
             map: core::ptr::null_mut(),
             map_start: 0,
@@ -127,7 +134,13 @@ impl TraceFile {
         self.put();
         self.unmap();
         // A failure leaves zeros at the end, which a reader skips.
-        let _ = self.file.set_len(self.length as u64);
+        if self.owns_descriptor() {
+            let _ = self.file.set_len(self.length as u64);
+        }
+    }
+
+    fn owns_descriptor(&self) -> bool {
+        identity(&self.file).is_ok_and(|now| now == self.identity)
     }
 
     /// Appends the modules that were loaded since the last look.
@@ -163,15 +176,13 @@ impl TraceFile {
 
     /// Puts what was encoded into the file; says once if it cannot.
     fn put(&mut self) {
-        if self.file.as_raw_fd() >= 0
-            && let Err(error) = self.flush()
-            && self.map_size != usize::MAX
-        {
+        if let Err(error) = self.flush() {
             stderr::line(&format!(
                 "trace {} ends early: {error}",
                 self.path.display()
             ));
             self.unmap();
+            // From here on `flush` drops what it is given.
             self.map_size = usize::MAX;
         }
     }
@@ -209,10 +220,15 @@ impl TraceFile {
     /// Maps the file from its end on, with room for `size` bytes.
     fn move_window(&mut self, size: usize) -> std::io::Result<()> {
         self.unmap();
+        if !self.owns_descriptor() {
+            return Err(std::io::Error::other(
+                "the program has closed its descriptor",
+            ));
+        }
         let start = self.length / PAGE * PAGE;
         let window = (self.length - start + size).next_multiple_of(WINDOW);
         // Space is taken now: a full disk found later would be a signal.
-        // SAFETY: our own descriptor.
+        // SAFETY: our own descriptor, as was just seen.
         let status =
             unsafe { libc::posix_fallocate(self.file.as_raw_fd(), start as i64, window as i64) };
         if status != 0 {
@@ -243,6 +259,22 @@ impl TraceFile {
             self.map = core::ptr::null_mut();
         }
     }
+}
+
+impl Drop for TraceFile {
+    fn drop(&mut self) {
+        self.unmap();
+        if self.owns_descriptor() {
+            // SAFETY: dropped here alone, and used no more.
+            unsafe { ManuallyDrop::drop(&mut self.file) };
+        }
+    }
+}
+
+/// The device and the number of the file that a descriptor stands for.
+fn identity(file: &File) -> std::io::Result<(u64, u64)> {
+    let facts = file.metadata()?;
+    Ok((facts.dev(), facts.ino()))
 }
 
 /// Opens the trace's file, or `PATH.PID` if a living process writes to the first.

@@ -349,6 +349,27 @@ fn a_trace_survives_a_kill() {
 }
 
 #[test]
+fn a_closed_trace_is_not_written_into_the_programs_files() {
+    let result = run(preloaded(program("closes"))
+        .arg("closes.own")
+        .env("STREAMCHECK_TRACE", "closes.trace"));
+    assert_eq!(
+        (result.code, result.stdout.as_str()),
+        (Some(0), "kept\n"),
+        "{}",
+        result.stderr
+    );
+    assert_eq!(
+        result.stderr.matches("closes.trace ends early").count(),
+        1,
+        "{}",
+        result.stderr
+    );
+    let own = std::fs::read(folder().join("closes.own")).expect("the program's file");
+    assert_eq!(own, b"mine", "its end at the program's exit too");
+}
+
+#[test]
 fn two_cudarts_each_get_their_own_calls() {
     shared_library("plugin", &[common::standin(12)]);
     let two = program("two_cudarts");
