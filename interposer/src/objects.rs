@@ -32,21 +32,53 @@ struct Dynamic {
 
 /// How many objects the loader has added and removed so far.
 pub(crate) fn generation() -> (u64, u64) {
-    let mut counts = (0, 0);
-    unsafe extern "C" fn first(
+    while_loaded(|generation| generation)
+}
+
+/// Runs `f`, given the [`generation`], while no object can be unloaded: the loader
+/// waits with that for whoever walks its list, as C++'s exceptions rely on.
+pub(crate) fn while_loaded<R>(f: impl FnOnce((u64, u64)) -> R) -> R {
+    struct Visit<F, R> {
+        f: Option<F>,
+        result: Option<std::thread::Result<R>>,
+    }
+    unsafe extern "C" fn first<F: FnOnce((u64, u64)) -> R, R>(
         info: *mut libc::dl_phdr_info,
         size: usize,
         out: *mut c_void,
     ) -> c_int {
-        if size >= size_of::<libc::dl_phdr_info>() {
-            // SAFETY: the loader passes a valid `info`; `out` is the caller's pair.
-            unsafe { *out.cast::<(u64, u64)>() = ((*info).dlpi_adds, (*info).dlpi_subs) };
+        // SAFETY: `out` is the caller's visit, which nothing else touches meanwhile.
+        let visit = unsafe { &mut *out.cast::<Visit<F, R>>() };
+        let generation = if size >= size_of::<libc::dl_phdr_info>() {
+            // SAFETY: the loader passes an `info` of this size.
+            unsafe { ((*info).dlpi_adds, (*info).dlpi_subs) }
+        } else {
+            (0, 0)
+        };
+        if let Some(f) = visit.f.take() {
+            // No panic may cross the loader, which would keep its lock.
+            let f = core::panic::AssertUnwindSafe(|| f(generation));
+            visit.result = Some(std::panic::catch_unwind(f));
         }
         1
     }
-    // SAFETY: `first` matches the callback's type and `counts` outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut counts).cast()) };
-    counts
+    fn callback<F: FnOnce((u64, u64)) -> R, R>(
+        _: &Visit<F, R>,
+    ) -> unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int {
+        first::<F, R>
+    }
+    let mut visit = Visit {
+        f: Some(f),
+        result: None,
+    };
+    let each = callback(&visit);
+    // SAFETY: `first` matches the callback's type and `visit` outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut visit).cast()) };
+    match visit.result {
+        Some(Ok(result)) => result,
+        Some(Err(panic)) => std::panic::resume_unwind(panic),
+        None => unreachable!("the loader always lists the main program"),
+    }
 }
 
 /// All loaded objects, the main program first.

@@ -31,8 +31,9 @@ const MOST_SITES: usize = 1 << 16;
 /// Distinct stacks kept; past that only the caller is recorded, of known ones.
 const MOST_STACKS: usize = 1 << 20;
 
-/// Bytes that the loader has mapped. They are looked at only while the loader has
-/// unmapped nothing since they were listed.
+/// Bytes that the loader has mapped. They are looked at only inside of
+/// [`objects::while_loaded`], while the loader has unmapped nothing since they were
+/// listed.
 #[derive(Clone, Copy, Default)]
 struct Mapped(&'static [u8]);
 
@@ -138,7 +139,16 @@ impl Stacks {
         let Some(end) = thread::block().stack_end(bottom) else {
             return addresses;
         };
-        self.refresh();
+        objects::while_loaded(|generation| {
+            self.refresh(generation);
+            self.walk(origin, end, &mut addresses);
+        });
+        addresses
+    }
+
+    /// Appends the return addresses above the first, up to the stack's `end`.
+    fn walk(&mut self, origin: &Origin, end: u64, addresses: &mut Addresses) {
+        let bottom = origin.frame_address();
         let mut registers = Registers::new(origin.return_address, bottom, origin.frame_pointer);
         let mut read = |address: u64| {
             if address < bottom
@@ -166,12 +176,10 @@ impl Stacks {
                 Ok(None) | Err(_) => break,
             }
         }
-        addresses
     }
 
     /// Lists the modules anew if the loader has added or removed any.
-    fn refresh(&mut self) {
-        let generation = objects::generation();
+    fn refresh(&mut self, generation: (u64, u64)) {
         if self.generation == Some(generation) {
             return;
         }
