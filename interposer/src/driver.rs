@@ -14,11 +14,11 @@ use std::sync::Mutex;
 use rustc_hash::FxHashMap;
 use streamcheck_model::HostMemory;
 
-use crate::doors;
 use crate::hook::{Door, Hook};
 use crate::lookup::{open_loaded, real_dlsym};
 use crate::objects;
-use crate::thread::Inside;
+use crate::thread::{Inside, keeping_errno};
+use crate::{call, doors};
 
 /// What was found in libcuda, once it was met.
 struct Driver {
@@ -44,12 +44,32 @@ pub(crate) fn visible() -> bool {
     driver().is_some()
 }
 
-/// Takes in the library behind `handle`, the first time.
-pub(crate) fn learn(handle: *mut c_void) {
+/// Takes in the library in which a driver function was `found`, the first time.
+pub(crate) fn learn(found: *mut c_void) {
     if visible() {
         return;
     }
     let _inside = Inside::nest();
+    // Opened once more, so that it stays when the application closes it.
+    if let Some(object) = objects::containing(found as u64)
+        && let Some(handle) = open_loaded(&object.path)
+    {
+        take_in(handle);
+    }
+}
+
+/// Takes in the driver if it is loaded, under the name that every program loads it by.
+pub(crate) fn meet() {
+    if !visible() {
+        let _inside = Inside::nest();
+        if let Some(handle) = open_loaded("libcuda.so.1") {
+            take_in(handle);
+        }
+    }
+}
+
+/// Finds the functions behind `handle`, which is never closed.
+fn take_in(handle: *mut c_void) {
     let mut by_address: FxHashMap<u64, Vec<&'static Hook>> = FxHashMap::default();
     for hook in doors::all().filter(|hook| hook.door == Door::Driver) {
         let found = real_dlsym(handle, hook.name);
@@ -93,11 +113,15 @@ pub(crate) fn function(hook: &'static Hook) -> Option<*const ()> {
 #[cold]
 fn find(hook: &'static Hook) -> Option<*const ()> {
     let _inside = Inside::nest();
-    if !visible() {
-        learn(open_loaded("libcuda.so.1").unwrap_or(libc::RTLD_NEXT));
-    }
-    let known = hook.reals[0].load(Relaxed);
-    (!known.is_null()).then_some(known)
+    keeping_errno(|| {
+        call::guarded(|| {
+            if !visible() {
+                take_in(open_loaded("libcuda.so.1").unwrap_or(libc::RTLD_NEXT));
+            }
+        });
+        let known = hook.reals[0].load(Relaxed);
+        (!known.is_null()).then_some(known.cast_const())
+    })
 }
 
 /// The hook for a driver function's pointer, or the pointer itself.

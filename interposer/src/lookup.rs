@@ -7,6 +7,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::ffi::CString;
 use std::sync::OnceLock;
 
 use rustc_hash::FxHashMap;
@@ -22,9 +23,15 @@ static REAL_DLVSYM: AtomicUsize = AtomicUsize::new(0);
 type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 type Dlvsym = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
 
-/// Looks a function up with the C library's `dlsym`, past our hook.
-/// `RTLD_NEXT` means the objects after this library.
+/// Looks a function up with the C library's `dlsym`, past our hook, for ourselves:
+/// the thread's `dlerror` and `errno` stay. `RTLD_NEXT` means the objects after
+/// this library.
 pub(crate) fn real_dlsym(handle: *mut c_void, name: &CStr) -> *mut c_void {
+    keeping_dlerror(|| plain_dlsym(handle, name))
+}
+
+/// The same on the application's behalf: `dlerror` tells of this look-up then.
+fn plain_dlsym(handle: *mut c_void, name: &CStr) -> *mut c_void {
     find_real();
     let address = REAL_DLSYM.load(Relaxed);
     // SAFETY: the address is that of a function of this type (`find_real`).
@@ -60,6 +67,30 @@ fn find_real() {
     }
     // SAFETY: as above.
     unsafe { libc::abort() }
+}
+
+/// Runs `f`, which asks the loader, so that the thread's `dlerror` afterwards says
+/// what it would have said before. There is no way to put a text back as it was: one
+/// that was waiting comes again inside the text of a look-up that fails.
+fn keeping_dlerror<R>(f: impl FnOnce() -> R) -> R {
+    keeping_errno(|| {
+        let waiting = take_dlerror();
+        let result = f();
+        take_dlerror();
+        if let Some(text) = waiting {
+            plain_dlsym(libc::RTLD_NEXT, &text);
+        }
+        result
+    })
+}
+
+/// Reads the thread's `dlerror`, which clears it.
+fn take_dlerror() -> Option<CString> {
+    // SAFETY: no conditions; the text lives until the thread's next call.
+    unsafe {
+        let text = libc::dlerror();
+        (!text.is_null()).then(|| CStr::from_ptr(text).to_owned())
+    }
 }
 
 /// What a hook says about a look-up.
@@ -153,7 +184,7 @@ unsafe extern "C" fn decide_dlsym(
     // SAFETY: `name` is the caller's, as for `dlsym` itself.
     unsafe {
         decide(name, handle, return_address, |name| {
-            real_dlsym(handle, name)
+            plain_dlsym(handle, name)
         })
     }
 }
@@ -207,7 +238,11 @@ unsafe fn decide(
         if found.is_null() {
             return NOT_OURS;
         }
-        let value = keeping_errno(|| hook_for(hook, handle, found, return_address));
+        let value = keeping_errno(|| hook_for(hook, found, return_address));
+        if value.is_null() {
+            // A failed look-up's text is waiting now, as after the real one.
+            plain_dlsym(libc::RTLD_NEXT, name);
+        }
         Answer { value, decided: 1 }
     }));
     answer.unwrap_or_else(|_| {
@@ -217,12 +252,7 @@ unsafe fn decide(
 }
 
 /// Which function to hand out where the real look-up of `hook`'s name found `found`.
-fn hook_for(
-    hook: &'static Hook,
-    handle: *mut c_void,
-    found: *mut c_void,
-    return_address: u64,
-) -> *mut c_void {
+fn hook_for(hook: &'static Hook, found: *mut c_void, return_address: u64) -> *mut c_void {
     if found == hook.address() {
         // The application found our export. It is an answer only if a real
         // function stands behind it.
@@ -234,11 +264,16 @@ fn hook_for(
     }
     match hook.door {
         Door::Runtime => {
-            provider::learn(hook, handle, found, return_address);
-            hook.address()
+            // A caller has one cudart through its hooks: of another it gets the
+            // functions themselves, whose work the driver's door still sees.
+            if provider::learn(hook, found, return_address) {
+                hook.address()
+            } else {
+                found
+            }
         }
         Door::Driver => {
-            driver::learn(handle);
+            driver::learn(found);
             driver::swap(found, None)
         }
     }
@@ -257,10 +292,12 @@ fn by_name(name: &[u8]) -> Option<&'static Hook> {
 }
 
 /// Opens a library that is loaded already, without loading it.
-/// The handle is never closed: it only adds one to a count.
+/// The handle is never closed, which keeps the library where it is.
 pub(crate) fn open_loaded(name: &str) -> Option<*mut c_void> {
     const FLAGS: c_int = libc::RTLD_NOLOAD | libc::RTLD_LAZY;
-    // SAFETY: the library is loaded, so no constructor of it runs.
-    let library = unsafe { libloading::os::unix::Library::open(Some(name), FLAGS) }.ok()?;
-    Some(library.into_raw())
+    keeping_dlerror(|| {
+        // SAFETY: the library is loaded, so no constructor of it runs.
+        let library = unsafe { libloading::os::unix::Library::open(Some(name), FLAGS) }.ok()?;
+        Some(library.into_raw())
+    })
 }

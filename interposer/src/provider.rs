@@ -9,10 +9,11 @@ use core::ffi::c_void;
 use core::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Mutex, PoisonError};
 
+use crate::call;
 use crate::hook::Hook;
 use crate::lookup::{open_loaded, real_dlsym};
 use crate::objects::{self, Object};
-use crate::thread::{self, CallerRange, Inside};
+use crate::thread::{self, CallerRange, Inside, keeping_errno};
 
 /// How many providers' functions a hook remembers.
 pub(crate) const PROVIDERS: usize = 4;
@@ -47,53 +48,74 @@ pub(crate) fn runtime_function(hook: &'static Hook, return_address: u64) -> Opti
         caller
     } else {
         match find_caller(hook, return_address) {
-            Some(caller) => {
+            Ok(caller) => {
                 thread::block().set_caller(caller);
                 caller
             }
             // Nothing to remember: cudart may be loaded later.
-            None => return None,
+            Err(unnumbered) => return unnumbered,
         }
     };
-    let place = hook.reals.get(caller.provider as usize)?;
-    let known = place.load(Acquire);
+    let known = hook.reals[caller.provider as usize].load(Acquire);
     if known.is_null() {
         return resolve(hook, caller.provider);
     }
     Some(known)
 }
 
-#[cold]
-fn resolve(hook: &'static Hook, provider: u32) -> Option<*const ()> {
+/// Runs what is rare on the way to a real function: nothing of it reaches the
+/// application, and should it fail, the loader's own order decides.
+fn sheltered<R>(f: impl FnOnce() -> R, otherwise: impl FnOnce() -> R) -> R {
     let _inside = Inside::nest();
-    let handle = registry().providers.get(provider as usize)?.handle;
-    let found = real_dlsym(handle, hook.name).cast_const().cast::<()>();
-    if found.is_null() {
-        return None;
-    }
-    hook.reals[provider as usize].store(found.cast_mut(), Release);
-    Some(found)
+    keeping_errno(|| call::guarded(f).unwrap_or_else(otherwise))
+}
+
+fn next(hook: &Hook) -> Option<*const ()> {
+    let found = real_dlsym(libc::RTLD_NEXT, hook.name);
+    (!found.is_null()).then_some(found.cast_const().cast())
 }
 
 #[cold]
-fn find_caller(hook: &'static Hook, return_address: u64) -> Option<CallerRange> {
-    let _inside = Inside::nest();
+fn resolve(hook: &'static Hook, provider: u32) -> Option<*const ()> {
+    let ask = || {
+        let handle = registry().providers.get(provider as usize)?.handle;
+        let found = real_dlsym(handle, hook.name).cast_const().cast::<()>();
+        if found.is_null() {
+            return next(hook);
+        }
+        hook.reals[provider as usize].store(found.cast_mut(), Release);
+        Some(found)
+    };
+    sheltered(ask, || next(hook))
+}
+
+/// Where the caller's calls go. `Err` with the function itself, if there is one,
+/// where no number is left for its provider or nothing is known of it.
+#[cold]
+fn find_caller(hook: &'static Hook, return_address: u64) -> Result<CallerRange, Option<*const ()>> {
+    sheltered(|| look_for(hook, return_address), || Err(next(hook)))
+}
+
+fn look_for(hook: &'static Hook, return_address: u64) -> Result<CallerRange, Option<*const ()>> {
     let known = registry()
         .callers
         .iter()
         .find(|range| (range.start..range.end).contains(&return_address))
         .copied();
-    if known.is_some() {
-        return known;
+    if let Some(known) = known {
+        return Ok(known);
     }
     let objects = objects::list();
     let caller = objects.iter().find(|object| object.holds(return_address));
     let (base, handle) = linked_cudart(caller, &objects)
         .or_else(|| next_cudart(hook, &objects))
         .or_else(|| any_cudart(&objects))
-        .or_else(known_provider)?;
-    let mut registry = registry();
-    let provider = number_of(&mut registry, base, handle)?;
+        .or_else(known_provider)
+        .ok_or(None)?;
+    let Some(provider) = number_of(base, || Some(handle)) else {
+        let found = real_dlsym(handle, hook.name);
+        return Err((!found.is_null()).then_some(found.cast_const().cast()));
+    };
     // Code outside every object (a JIT's) is not remembered as a range.
     let (start, end) = caller.map_or((0, 0), |object| (object.start, object.end));
     let range = CallerRange {
@@ -102,25 +124,54 @@ fn find_caller(hook: &'static Hook, return_address: u64) -> Option<CallerRange> 
         provider,
     };
     if caller.is_some() {
-        registry.callers.push(range);
+        registry().callers.push(range);
     }
-    Some(range)
+    Ok(range)
 }
 
-fn number_of(registry: &mut Registry, base: u64, handle: *mut c_void) -> Option<u32> {
-    let known = registry
-        .providers
-        .iter()
-        .position(|provider| provider.base == base);
-    let number = known.unwrap_or_else(|| {
+/// The number of the provider at `base`, which `open` gives a handle of our own to
+/// where it is new. `None` once all numbers are given.
+fn number_of(base: u64, open: impl FnOnce() -> Option<*mut c_void>) -> Option<u32> {
+    let place = |registry: &Registry| {
+        registry
+            .providers
+            .iter()
+            .position(|provider| provider.base == base)
+    };
+    let (known, count) = {
+        let registry = registry();
+        (place(&registry), registry.providers.len())
+    };
+    if let Some(known) = known {
+        return Some(known as u32);
+    }
+    if count >= PROVIDERS {
+        return None;
+    }
+    // Outside of the lock, as the loader's own may be held by a thread that waits
+    // for ours in a constructor.
+    let handle = open()?;
+    let mut registry = registry();
+    if let Some(known) = place(&registry) {
+        return Some(known as u32);
+    }
+    if registry.providers.len() >= PROVIDERS {
+        return None;
+    }
+    registry.providers.push(Provider { base, handle });
+    let number = registry.providers.len() as u32 - 1;
+    drop(registry);
+    if tracing::enabled!(tracing::Level::INFO) {
+        let object = objects::list()
+            .into_iter()
+            .find(|object| object.base == base);
         tracing::info!(
-            "cudart number {} is at {base:#x}",
-            registry.providers.len() + 1
+            "cudart number {} is {}",
+            number + 1,
+            object.map_or_else(String::new, |object| object.path)
         );
-        registry.providers.push(Provider { base, handle });
-        registry.providers.len() - 1
-    });
-    (number < PROVIDERS).then_some(number as u32)
+    }
+    Some(number)
 }
 
 fn is_cudart(file_name: &str) -> bool {
@@ -179,36 +230,53 @@ fn base_of(handle: *mut c_void, objects: &[Object]) -> Option<u64> {
         .map(|object| object.base)
 }
 
-/// Notes that the caller at `return_address` looked `hook`'s function up with
-/// `handle` and found `found`.
-pub(crate) fn learn(
-    hook: &'static Hook,
-    handle: *mut c_void,
-    found: *mut c_void,
-    return_address: u64,
-) {
+/// Notes that the caller at `return_address` looked `hook`'s function up and found
+/// `found`. False if its calls through the hook would go elsewhere.
+pub(crate) fn learn(hook: &'static Hook, found: *mut c_void, return_address: u64) -> bool {
     let objects = objects::list();
     let Some(object) = objects.iter().find(|object| object.holds(found as u64)) else {
-        return;
+        return false;
     };
-    let mut registry = registry();
-    let Some(provider) = number_of(&mut registry, object.base, handle) else {
-        return;
-    };
-    hook.reals[provider as usize].store(found.cast(), Release);
     let caller = objects.iter().find(|object| object.holds(return_address));
-    if let Some(caller) = caller
-        && !registry
-            .callers
-            .iter()
-            .any(|range| (range.start..range.end).contains(&return_address))
+    let known = registry()
+        .callers
+        .iter()
+        .find(|range| (range.start..range.end).contains(&return_address))
+        .map(|range| range.provider);
+    // What it links to is called through the same hooks.
+    let linked = if known.is_none() {
+        linked_cudart(caller, &objects)
+    } else {
+        None
+    };
+    if linked.is_some_and(|(base, _)| base != object.base) {
+        return false;
+    }
+    // Opened once more, so that it stays when the application closes it.
+    let open = || {
+        if object.path.is_empty() {
+            Some(libc::RTLD_NEXT)
+        } else {
+            open_loaded(&object.path)
+        }
+    };
+    let Some(provider) = number_of(object.base, open) else {
+        return false;
+    };
+    if known.is_some_and(|known| known != provider) {
+        return false;
+    }
+    hook.reals[provider as usize].store(found.cast(), Release);
+    if known.is_none()
+        && let Some(caller) = caller
     {
-        registry.callers.push(CallerRange {
+        registry().callers.push(CallerRange {
             start: caller.start,
             end: caller.end,
             provider,
         });
     }
+    true
 }
 
 /// A runtime function that is not hooked, for our own questions, from the

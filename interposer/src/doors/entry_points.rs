@@ -32,13 +32,7 @@ fn swap(status: u32, pointer: *mut *mut c_void, flags: u64) {
 fn met() {
     if !driver::visible() {
         let _inside = thread::Inside::nest();
-        thread::keeping_errno(|| {
-            call::guarded(|| {
-                if let Some(handle) = crate::lookup::open_loaded("libcuda.so.1") {
-                    driver::learn(handle);
-                }
-            })
-        });
+        thread::keeping_errno(|| call::guarded(driver::meet));
     }
 }
 

@@ -380,3 +380,25 @@ fn two_cudarts_each_get_their_own_calls() {
     assert_eq!(with.stdout, without.stdout);
     assert_eq!(report("two.json")["summary"]["allocations"], 5);
 }
+
+#[test]
+fn look_ups_say_what_they_say_without_the_library() {
+    let names: Vec<String> = (11..=16)
+        .map(|version| {
+            let path = common::standin(version);
+            path.to_str().expect("UTF-8").to_owned()
+        })
+        .collect();
+    let loader = plain_program("loader");
+    // One cudart, which stays though its handle is closed; then more for one caller
+    // than it can have, each of which still gets its own calls.
+    for (count, said) in [(1, "1 looked up\n"), (6, "1 2 3 4 5 6 looked up\n")] {
+        let with = run(preloaded(&loader).args(&names[..count]));
+        assert_eq!(
+            (with.code, with.stdout.as_str()),
+            (Some(0), said),
+            "{}",
+            with.stderr
+        );
+    }
+}
