@@ -57,7 +57,10 @@ impl Submission {
             call.finish(|call| {
                 self.entry.record(call);
                 let token = self.entry.token;
-                call.record(Action::HostFunctionStarted { token });
+                // CUDA is asked nothing inside a host function, which may not call it.
+                place::at(self.entry.place, || {
+                    call.record(Action::HostFunctionStarted { token });
+                });
             });
         }
     }

@@ -254,3 +254,8 @@ fn settle(released: Option<Released>, gone: bool) {
         }
     }
 }
+
+/// The locks of this file, for a process that forks.
+pub(crate) fn before_fork() -> [crate::life::Held; 1] {
+    [crate::life::hold(&RANGES)]
+}

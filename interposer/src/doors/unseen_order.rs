@@ -71,6 +71,12 @@ hooks! { Runtime:
         let _ = context;
         context_recorded(call, event);
     }
+    // Which of the device's streams are the context's is not known either.
+    fn cudaExecutionCtxSynchronize: (context: usize) after(call) {
+        let _ = context;
+        call.blind_spot("context-event", call.hook.api());
+        call.record(Action::EventSynchronized { event: UNSEEN });
+    }
     fn cudaExecutionCtxWaitEvent: (context: usize, event: usize) after(call) {
         let _ = context;
         context_waits(call, event);
