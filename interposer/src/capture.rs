@@ -28,6 +28,11 @@ pub(crate) fn is_over(status: u32) -> bool {
     matches!(status, 0 | INVALIDATED | UNJOINED | RECAPTURE_FAILURE)
 }
 
+/// In a forked child: the captures are the parent's.
+pub(crate) fn fresh_after_fork() {
+    OPEN.store(0, Relaxed);
+}
+
 /// Whether any stream is capturing.
 pub(crate) fn any() -> bool {
     OPEN.load(Relaxed) != 0

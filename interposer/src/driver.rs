@@ -32,6 +32,8 @@ unsafe impl Sync for Driver {}
 /// The driver; set once and never dropped.
 static DRIVER: AtomicPtr<Driver> = AtomicPtr::new(core::ptr::null_mut());
 static LEARNING: Mutex<()> = Mutex::new(());
+/// What [`unhooked`] found, by the address of the name: names are few and static.
+static KNOWN: Mutex<Option<FxHashMap<usize, usize>>> = Mutex::new(None);
 
 fn driver() -> Option<&'static Driver> {
     let pointer = DRIVER.load(Acquire);
@@ -143,8 +145,6 @@ pub(crate) fn swap(pointer: *mut c_void, flavour: Option<bool>) -> *mut c_void {
 
 /// A driver function that we ask questions with.
 pub(crate) fn unhooked(name: &'static CStr) -> Option<*const ()> {
-    /// Names are few and static: their address is the key.
-    static KNOWN: Mutex<Option<FxHashMap<usize, usize>>> = Mutex::new(None);
     let driver = driver()?;
     let place = name.as_ptr() as usize;
     let known = KNOWN
@@ -184,4 +184,9 @@ pub(crate) fn host_memory(address: u64) -> HostMemory {
         (0, _) => HostMemory::Unasked,
         _ => HostMemory::Pageable,
     }
+}
+
+/// The locks of this file, for a process that forks.
+pub(crate) fn before_fork() -> [crate::life::Held; 2] {
+    [crate::life::hold(&LEARNING), crate::life::hold(&KNOWN)]
 }

@@ -427,6 +427,11 @@ fn size_of_type(kind: &str) -> Option<usize> {
     }
 }
 
+/// The locks of this file, for a process that forks.
+pub(crate) fn before_fork() -> [crate::life::Held; 2] {
+    [crate::life::hold(&REGISTERED), crate::life::hold(&HANDLES)]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

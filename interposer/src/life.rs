@@ -10,7 +10,7 @@ use streamcheck_report::{Process, Settings};
 
 use crate::lookup::real_dlsym;
 use crate::thread::{self, Inside};
-use crate::{call, desk, recorder};
+use crate::{call, capture, desk, doors, driver, kernels, place, provider, recorder};
 
 /// The exit code of a run that had to see CUDA calls and saw none.
 const NO_CUDA_SEEN: u8 = 67;
@@ -211,9 +211,33 @@ unsafe extern "C" fn quick_exit(status: c_int) -> ! {
 /// The locks that a thread holds from before its fork until after it, in the
 /// order in which they are taken.
 struct Guards {
+    leaves: [Held; 9],
     core: recorder::ForkGuard,
     desk: desk::ForkGuard,
     _start: Option<MutexGuard<'static, ()>>,
+}
+
+/// A lock that is held, whatever it guards.
+pub(crate) struct Held(Box<dyn Locked>);
+
+trait Locked {}
+
+impl<T> Locked for MutexGuard<'static, T> {}
+
+/// Takes a lock.
+pub(crate) fn hold<T>(lock: &'static Mutex<T>) -> Held {
+    Held(Box::new(
+        lock.lock().unwrap_or_else(PoisonError::into_inner),
+    ))
+}
+
+impl Held {
+    /// Lets go without giving memory back: in a child, another thread may have been
+    /// changing the heap.
+    fn release(self) {
+        // SAFETY: a box's own contents, dropped once, as the box is leaked.
+        unsafe { core::ptr::drop_in_place(Box::into_raw(self.0)) };
+    }
 }
 
 struct Forking(UnsafeCell<Option<Guards>>);
@@ -228,9 +252,28 @@ unsafe extern "C" fn before_fork() {
     let start = recorder::start_before_fork();
     let desk = desk::before_fork();
     let core = recorder::before_fork();
+    // None of these is held while another lock is waited for, other than within a
+    // file in the order in which it gives them.
+    let [learning, known] = driver::before_fork();
+    let [registry] = provider::before_fork();
+    let [created, places] = place::before_fork();
+    let [registered, handles] = kernels::before_fork();
+    let [ranges] = doors::libc_door::before_fork();
+    let leaves = [
+        learning,
+        known,
+        registry,
+        created,
+        places,
+        registered,
+        handles,
+        ranges,
+        hold(&LAST_PANIC),
+    ];
     // SAFETY: see `Forking`.
     unsafe {
         *FORKING.0.get() = Some(Guards {
+            leaves,
             core,
             desk,
             _start: start,
@@ -249,9 +292,11 @@ unsafe extern "C" fn after_fork_child() {
     // SAFETY: see `Forking`; the child has one thread.
     let guards = unsafe { (*FORKING.0.get()).take() };
     if let Some(guards) = guards {
+        guards.leaves.into_iter().for_each(Held::release);
         recorder::fresh_after_fork(guards.core);
         desk::fresh_after_fork(guards.desk);
     }
+    capture::fresh_after_fork();
     thread::block().reset_after_fork();
     CLOSED.store(false, Relaxed);
     // SAFETY: no conditions.

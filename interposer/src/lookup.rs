@@ -30,8 +30,9 @@ pub(crate) fn real_dlsym(handle: *mut c_void, name: &CStr) -> *mut c_void {
     keeping_dlerror(|| plain_dlsym(handle, name))
 }
 
-/// The same on the application's behalf: `dlerror` tells of this look-up then.
-fn plain_dlsym(handle: *mut c_void, name: &CStr) -> *mut c_void {
+/// The same on the application's behalf: `dlerror` tells of this look-up then. Also
+/// for `realloc` and `free`, which `dlerror` itself calls.
+pub(crate) fn plain_dlsym(handle: *mut c_void, name: &CStr) -> *mut c_void {
     find_real();
     let address = REAL_DLSYM.load(Relaxed);
     // SAFETY: the address is that of a function of this type (`find_real`).

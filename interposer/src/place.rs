@@ -139,3 +139,8 @@ fn ask_runtime() -> Option<Place> {
         context: u32::from(device),
     })
 }
+
+/// The locks of this file, for a process that forks.
+pub(crate) fn before_fork() -> [crate::life::Held; 2] {
+    [crate::life::hold(&CREATED), crate::life::hold(&KNOWN)]
+}

@@ -287,3 +287,8 @@ pub(crate) fn unhooked(name: &core::ffi::CStr) -> Option<*const ()> {
     let found = real_dlsym(handle, name);
     (!found.is_null()).then_some(found.cast_const().cast())
 }
+
+/// The locks of this file, for a process that forks.
+pub(crate) fn before_fork() -> [crate::life::Held; 1] {
+    [crate::life::hold(&REGISTRY)]
+}

@@ -9,7 +9,7 @@ use streamcheck_model::FreeKind;
 
 use crate::call::{Call, Free};
 use crate::hook::{Door, Hook};
-use crate::lookup::real_dlsym;
+use crate::lookup::plain_dlsym;
 use crate::thread::{self, Inside};
 
 /// How many registered ranges there are. At 0 the doors are open.
@@ -150,7 +150,7 @@ fn real(place: &AtomicUsize, name: &core::ffi::CStr) -> usize {
     }
     let _inside = Inside::nest();
     RESOLVING.store(true, Relaxed);
-    let found = real_dlsym(libc::RTLD_NEXT, name) as usize;
+    let found = plain_dlsym(libc::RTLD_NEXT, name) as usize;
     place.store(found, Relaxed);
     RESOLVING.store(false, Relaxed);
     found
