@@ -8,6 +8,7 @@ use std::path::Path;
 
 use streamcheck_engine::Level;
 use streamcheck_report::json::Report;
+use streamcheck_report::output::write_once;
 use streamcheck_report::{PathTemplate, Problem, Process, Settings};
 use tempfile::TempDir;
 
@@ -154,33 +155,9 @@ impl Merged {
     }
 }
 
-/// Writes a file as a whole or not at all.
+/// Writes a file as a whole or not at all; what is no file is written to.
 pub(crate) fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let written = tempfile::Builder::new()
-        .prefix(".streamcheck-")
-        .permissions(permissions())
-        .tempfile_in(folder)
-        .and_then(|file| {
-            fs::write(file.path(), text)?;
-            file.persist(path).map_err(|error| error.error)
-        });
-    match written {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Failure::new(
-            crate::USAGE,
-            format!("{} cannot be written: {}", path.display(), reason(&error)),
-        )),
-    }
-}
-
-/// As for any new file: what the umask leaves of rw-rw-rw-.
-fn permissions() -> fs::Permissions {
-    use std::os::unix::fs::PermissionsExt;
-    fs::Permissions::from_mode(0o666)
+    write_once(path, text).map_err(|problem| Failure::of(crate::USAGE, &[problem]))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use streamcheck_report::json::Report;
+use streamcheck_report::output::{behind_links, is_special};
 use streamcheck_report::suppressions::Suppressions;
 use streamcheck_report::text::thousands;
 use streamcheck_report::{PathTemplate, Process, Reporter, Settings, verdict};
@@ -95,7 +96,12 @@ pub(crate) fn check_writable(template: &PathTemplate, process: &Process) -> Resu
         return Ok(());
     }
     let path = template.expand(process);
-    let folder = match path.parent() {
+    // Opening a pipe would wait for its reader.
+    if is_special(&path) {
+        return Ok(());
+    }
+    let place = behind_links(&path);
+    let folder = match place.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };

@@ -210,3 +210,42 @@ fn reports_are_merged_and_shown() {
         "{said}"
     );
 }
+
+#[test]
+fn a_pipe_and_a_link_stay_what_they_are() {
+    use std::os::unix::fs::FileTypeExt;
+
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("race.litmus"), RACE).unwrap();
+    fs::write(path("target"), "old").unwrap();
+    std::os::unix::fs::symlink("target", path("link")).unwrap();
+    let made = Command::new("mkfifo").arg(path("pipe")).status().unwrap();
+    assert!(made.success());
+    let replay = |json: &str| {
+        Command::new(env!("CARGO_BIN_EXE_streamcheck"))
+            .args(["replay", "--text", "--json", json, "race.litmus"])
+            .current_dir(folder.path())
+            .output()
+            .unwrap()
+    };
+    let reader = Command::new("timeout")
+        .args(["60", "cat", "pipe"])
+        .current_dir(folder.path())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = replay("pipe");
+    assert_eq!(output.status.code(), Some(66), "{output:?}");
+    assert!(
+        fs::metadata(path("pipe")).unwrap().file_type().is_fifo(),
+        "the pipe was replaced"
+    );
+    let read = reader.wait_with_output().unwrap().stdout;
+    let through: Value = serde_json::from_slice(&read).expect("JSON");
+    assert_eq!(through["findings"].as_array().unwrap().len(), 1);
+    let output = replay("link");
+    assert_eq!(output.status.code(), Some(66), "{output:?}");
+    assert!(fs::symlink_metadata(path("link")).unwrap().is_symlink());
+    assert_eq!(report(&path("target"))["findings"], through["findings"]);
+}

@@ -167,7 +167,10 @@ fn a_recorded_trace_replays_to_the_same_findings() {
 #[test]
 fn the_log_is_the_commands_and_the_processes() {
     let log = |filter: &str| {
-        let (output, _) = script(&["--log", filter], "exec $FIXTURES/a03_use_before_alloc_fixed");
+        let (output, _) = script(
+            &["--log", filter],
+            "exec $FIXTURES/a03_use_before_alloc_fixed",
+        );
         String::from_utf8(output.stderr).expect("UTF-8")
     };
     let info = log("info");

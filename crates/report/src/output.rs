@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 use crate::Problem;
 use crate::json::plain;
 
+/// Links that are followed from one report's path, as many as Linux follows.
+const LINKS: usize = 40;
+
 /// Attempts at a claim while other processes keep replacing the file.
 const ATTEMPTS: usize = 16;
 
@@ -54,7 +57,7 @@ impl Output {
         };
         // A later change of the working directory, or of a link, moves nothing.
         let path = std::path::absolute(path).map_err(|error| problem(path, &plain(&error)))?;
-        let path = fs::canonicalize(&path).unwrap_or(path);
+        let path = behind_links(&path);
         let mut second = path.clone().into_os_string();
         second.push(format!(".{pid}"));
         for candidate in [path.clone(), PathBuf::from(second)] {
@@ -134,6 +137,59 @@ impl Output {
             }
         }
     }
+}
+
+/// Writes a report that nobody writes again: a regular file is replaced as a whole,
+/// a device or a pipe is written to and stays what it is, and links are followed.
+///
+/// # Errors
+/// A sentence that names the path; an old file is still there.
+pub fn write_once(path: &Path, text: &str) -> Result<(), Problem> {
+    let place = behind_links(path);
+    let written = if is_special(&place) {
+        OpenOptions::new()
+            .write(true)
+            .open(&place)
+            .and_then(|mut file| file.write_all(text.as_bytes()))
+    } else {
+        let beside = beside(&place, &format!("{}.tmp", std::process::id()));
+        fs::write(&beside, text)
+            .and_then(|()| fs::rename(&beside, &place))
+            .inspect_err(|_| {
+                // What is left of it helps nobody.
+                let _ = fs::remove_file(&beside);
+            })
+    };
+    written.map_err(|error| {
+        Problem::new(format!(
+            "{} cannot be written: {}",
+            path.display(),
+            plain(&error)
+        ))
+    })
+}
+
+/// Whether `path` is a device, a pipe or a socket: something that a file must not replace.
+#[must_use]
+pub fn is_special(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|about| !about.is_file() && !about.is_dir())
+}
+
+/// Where a path leads, also if there is nothing there yet.
+#[must_use]
+pub fn behind_links(path: &Path) -> PathBuf {
+    if let Ok(path) = fs::canonicalize(path) {
+        return path;
+    }
+    let mut place = path.to_path_buf();
+    for _ in 0..LINKS {
+        match fs::read_link(&place) {
+            // A relative target begins where the link is; an absolute one replaces all.
+            Ok(target) => place = place.parent().unwrap_or(Path::new("")).join(target),
+            Err(_) => break,
+        }
+    }
+    place
 }
 
 impl Drop for Claim {
@@ -379,5 +435,45 @@ mod tests {
         Output::claim(&link, 1, "new").unwrap();
         assert_eq!(fs::read_to_string(&target).unwrap(), "new");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    }
+
+    #[test]
+    fn a_link_to_nothing_yet_is_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink("target", &link).unwrap();
+        write_once(&link, "once").unwrap();
+        assert_eq!(names(directory.path()), ["link", "target"]);
+        fs::remove_file(directory.path().join("target")).unwrap();
+        Output::claim(&link, 1, "claimed").unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(&link).unwrap(), "claimed");
+    }
+
+    #[test]
+    fn what_is_written_once_replaces_files_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory.path().join("target");
+        fs::write(&target, "old").unwrap();
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        write_once(&link, "new").unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(&target).unwrap(), "new");
+
+        let pipe = directory.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        let read = std::thread::scope(|scope| {
+            let reader = scope.spawn(|| fs::read_to_string(&pipe));
+            write_once(&pipe, "through").unwrap();
+            reader.join().unwrap().unwrap()
+        });
+        assert_eq!(read, "through");
+        assert!(is_special(&pipe) && !is_special(&target));
+        assert_eq!(names(directory.path()), ["link", "pipe", "target"]);
+
+        let problem = write_once(directory.path(), "x").unwrap_err();
+        assert!(problem.text().ends_with("Is a directory"), "{problem}");
     }
 }
