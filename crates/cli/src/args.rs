@@ -1,9 +1,9 @@
 //! The command line.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Arg, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::options::Options;
 
@@ -21,6 +21,64 @@ use crate::options::Options;
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) task: Task,
+}
+
+impl Arguments {
+    /// Parses the words of a command line, the command's own name first.
+    pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        Self::try_parse_from(with_joined_switches(words.into_iter().collect()))
+    }
+}
+
+/// What a switch takes.
+const SWITCH_VALUES: [&str; 6] = ["on", "off", "true", "false", "1", "0"];
+
+/// Makes `--halt=on` of `--halt on`. A switch may stand alone, so clap, which looks at
+/// no value before it takes one, would take the application for it or it for the
+/// application.
+fn with_joined_switches(words: Vec<OsString>) -> Vec<OsString> {
+    let command = Arguments::command();
+    let task = words.get(1).and_then(|task| command.find_subcommand(task));
+    let Some(task) = task else { return words };
+    let app_ends_options = task.get_name() == "run";
+    let option = |word: &OsStr| -> Option<&Arg> {
+        let word = word.to_str()?;
+        task.get_arguments().find(|arg| {
+            let long = word.strip_prefix("--");
+            let short = word.strip_prefix('-');
+            long.is_some() && arg.get_long() == long
+                || short.is_some() && arg.get_short().map(String::from).as_deref() == short
+        })
+    };
+    let mut joined: Vec<OsString> = words[..2].to_vec();
+    let mut rest = words[2..].iter().peekable();
+    while let Some(word) = rest.next() {
+        joined.push(word.clone());
+        let dashed = word.as_encoded_bytes().starts_with(b"-");
+        if word == "--" || (app_ends_options && !dashed) {
+            break;
+        }
+        let Some(option) = option(word) else { continue };
+        if option.is_require_equals_set() {
+            let mut ahead = rest.clone();
+            let value = ahead.next();
+            let before_app = app_ends_options && ahead.next().is_some_and(|next| next == "--");
+            if let Some(value) = value
+                && (SWITCH_VALUES.iter().any(|known| value == known)
+                    // Whatever it is, it is not the application.
+                    || before_app && !value.as_encoded_bytes().starts_with(b"-"))
+                && let Some(switch) = joined.last_mut()
+            {
+                switch.push("=");
+                switch.push(value);
+                rest.next();
+            }
+        } else if option.get_action().takes_values() {
+            joined.extend(rest.next().cloned());
+        }
+    }
+    joined.extend(rest.cloned());
+    joined
 }
 
 /// What to do.
@@ -136,8 +194,6 @@ impl Subset for Merging {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -193,6 +249,51 @@ mod tests {
             given(&["streamcheck", "run", "--halt=off", "./app"]),
             halt("off")
         );
+    }
+
+    #[test]
+    fn a_switchs_value_is_never_the_application() {
+        let read = |line: &str| {
+            let words = line.split(' ').map(OsString::from);
+            match Arguments::read(words).unwrap().task {
+                Task::Run(run) => (run.options.given().to_vec(), run.app),
+                _ => panic!("a run"),
+            }
+        };
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        for (line, given, app) in [
+            ("run --halt -- ./app", vec![pair("halt", "on")], "./app"),
+            ("run --halt ./app", vec![pair("halt", "on")], "./app"),
+            ("run --halt=on -- ./app", vec![pair("halt", "on")], "./app"),
+            ("run --halt on -- ./app", vec![pair("halt", "on")], "./app"),
+            ("run --halt true ./app", vec![pair("halt", "true")], "./app"),
+            ("run --halt 0 -- ./app", vec![pair("halt", "0")], "./app"),
+            (
+                "run --halt yes -- ./app",
+                vec![pair("halt", "yes")],
+                "./app",
+            ),
+            (
+                "run --json --halt --require-cuda off -- ./app",
+                vec![pair("json", "--halt"), pair("require-cuda", "off")],
+                "./app",
+            ),
+            ("run ./app --halt on -- x", vec![], "./app --halt on -- x"),
+            ("run -- ./app --halt on", vec![], "./app --halt on"),
+        ] {
+            let (mut found, ran) = read(&format!("streamcheck {line}"));
+            found.sort();
+            assert_eq!(found, given, "{line}");
+            assert_eq!(ran.join(OsStr::new(" ")), app, "{line}");
+        }
+        let words = ["streamcheck", "run", "--halt", "true"].map(OsString::from);
+        assert!(Arguments::read(words).is_err(), "no application");
+        let words = ["streamcheck", "replay", "--require-cuda", "off", "a.trace"];
+        let Task::Replay(replay) = Arguments::read(words.map(OsString::from)).unwrap().task else {
+            panic!("a replay");
+        };
+        assert_eq!(replay.traces, [PathBuf::from("a.trace")]);
+        assert_eq!(replay.options.given(), [pair("require-cuda", "off")]);
     }
 
     #[test]

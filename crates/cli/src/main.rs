@@ -26,7 +26,6 @@ mod signals;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
 
 use args::{Arguments, Task};
@@ -40,7 +39,7 @@ const NO_CUDA: u8 = 67;
 const NOT_STARTED: u8 = 127;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match Arguments::read(std::env::args_os()) {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error),
     };
