@@ -3,6 +3,7 @@
 //! Each process writes its JSON report into a private directory as it runs; they
 //! are merged when all is over. So what a killed process had found is kept.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
@@ -59,11 +60,15 @@ impl Collection {
         for problem in problems {
             output::say(problem.text());
         }
-        Merged::of(process, reports)
+        let (who, reports): (HashSet<_>, Vec<_>) = reports.into_iter().unzip();
+        let mut merged = Merged::of(process, reports);
+        merged.processes = who.len();
+        merged
     }
 }
 
-fn read_all(directory: &Path) -> (Vec<Report>, Vec<Problem>) {
+/// The reports, each with whose it is.
+fn read_all(directory: &Path) -> (Vec<(String, Report)>, Vec<Problem>) {
     let mut paths: Vec<_> = fs::read_dir(directory)
         .into_iter()
         .flatten()
@@ -79,22 +84,43 @@ fn read_all(directory: &Path) -> (Vec<Report>, Vec<Problem>) {
             Report::read(path)
                 .map_err(|problem| problems.push(problem))
                 .ok()
+                .map(|report| (whose(path), report))
         })
         .collect();
     (reports, problems)
 }
 
-/// `12.json`, and `12.json.34` of a process that found the first name taken; not
+/// `12.json`, and `12.json.34` of a process that found the first name taken, and
+/// `12.json.12-2` of a process that ran several programs, one after the other; not
 /// what a killed process left half written.
 fn is_report(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     match name.split_once(".json") {
         Some((pid, rest)) => {
             let number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-            number(pid) && (rest.is_empty() || rest.strip_prefix('.').is_some_and(number))
+            number(pid)
+                && (rest.is_empty()
+                    || rest
+                        .strip_prefix('.')
+                        .is_some_and(|rest| rest.split('-').all(number)))
         }
         None => false,
     }
+}
+
+/// The number of the process that wrote a report, which may have written several.
+fn whose(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    match name.split_once(".json") {
+        Some((first, "")) => first,
+        Some((_, later)) => later
+            .trim_start_matches('.')
+            .split('-')
+            .next()
+            .unwrap_or(""),
+        None => "",
+    }
+    .to_owned()
 }
 
 impl Merged {
@@ -169,11 +195,24 @@ mod tests {
         for (name, is) in [
             ("12.json", true),
             ("12.json.345", true),
+            ("12.json.12-2", true),
             ("12.json.tmp", false),
             (".12.json.tmp", false),
             ("12.txt", false),
         ] {
             assert_eq!(is_report(Path::new(name)), is, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_process_may_write_several_reports() {
+        for (name, who) in [
+            ("12.json", "12"),
+            ("12.json.12", "12"),
+            ("12.json.12-2", "12"),
+            ("12.json.345", "345"),
+        ] {
+            assert_eq!(whose(Path::new(name)), who, "{name}");
         }
     }
 

@@ -113,6 +113,68 @@ fn all_processes_make_one_report() {
     assert_eq!(found, ["SC101", "SC101", "SC105"]);
 }
 
+/// `images.c`, built as the fixtures are.
+fn images(folder: &TempDir) -> PathBuf {
+    let (_, programs) = staged();
+    let program = folder.path().join("images");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/images.c");
+    let built = Command::new("cc")
+        .args(["-std=gnu11", "-g", "-O0", "-w", "-rdynamic", "-I"])
+        .arg(fixtures::repository().join("fixtures/cu"))
+        .args(["-x", "c"])
+        .arg(source)
+        .args(["-x", "none", "-o"])
+        .arg(&program)
+        .arg(programs.join("../../standin/libcudart.so.13"))
+        .args(["-lpthread", "-ldl"])
+        .status()
+        .expect("a C compiler");
+    assert!(built.success());
+    program
+}
+
+#[test]
+fn a_process_that_runs_another_program_keeps_its_findings() {
+    for second in ["quiet", "clean"] {
+        let folder = TempDir::new().unwrap();
+        let program = images(&folder);
+        let output = streamcheck(&folder, &["--json", "out.json"], &["./images"])
+            .env("SECOND", second)
+            .output()
+            .unwrap();
+        let report = report(&folder.path().join("out.json"));
+        assert_eq!(output.status.code(), Some(66), "{second}: {output:?}");
+        assert_eq!(rules(&report), ["SC101"], "{second}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!said.contains("2 processes"), "{said}");
+        assert!(program.exists());
+    }
+}
+
+#[test]
+fn a_preloaded_process_that_runs_another_program_leaves_both_reports() {
+    let folder = TempDir::new().unwrap();
+    let program = images(&folder);
+    let (exe, programs) = staged();
+    let library = exe.with_file_name("../lib/libstreamcheck.so");
+    let child = Command::new(program)
+        .current_dir(folder.path())
+        .env("LD_LIBRARY_PATH", programs.join("../../sim"))
+        .env("LD_PRELOAD", library)
+        .env("STREAMCHECK_JSON", "out.json")
+        .env("SECOND", "clean")
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = child.id();
+    let output = child.wait_with_output().unwrap();
+    let first = report(&folder.path().join("out.json"));
+    let later = report(&folder.path().join(format!("out.json.{pid}")));
+    assert_eq!(rules(&first), ["SC101"], "{output:?}");
+    assert!(rules(&later).is_empty());
+    assert!(later["summary"]["operations"].as_u64() > Some(0), "{later}");
+}
+
 #[test]
 fn the_applications_own_exit_code_is_kept() {
     let (output, report) = script(&[], "$FIXTURES/a04_reused_block; exit 3");

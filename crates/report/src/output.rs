@@ -10,6 +10,10 @@ use std::io::{self, Write};
 use std::os::fd::IntoRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::Problem;
 use crate::json::plain;
@@ -19,6 +23,13 @@ const LINKS: usize = 40;
 
 /// Attempts at a claim while other processes keep replacing the file.
 const ATTEMPTS: usize = 16;
+
+/// What the clocks of files and of processes may differ by: both tick in hundredths of a second.
+const CLOCKS_APART: Duration = Duration::from_millis(20);
+
+/// Names that a process tries for its report: more images than any process runs,
+/// one after the other.
+const NAMES: u32 = 1000;
 
 /// A report's place, claimed.
 #[derive(Debug)]
@@ -48,6 +59,8 @@ enum Attempt {
 
 impl Output {
     /// Claims `path`, or `path.PID` if another living process has it, and puts `text` there.
+    /// A process that runs another program keeps its number and loses its locks: the
+    /// report of an earlier image stays, and the later one adds `.PID`, `.PID-2` and so on.
     ///
     /// # Errors
     /// A sentence that names the path, if nothing can be written there.
@@ -58,9 +71,17 @@ impl Output {
         // A later change of the working directory, or of a link, moves nothing.
         let path = std::path::absolute(path).map_err(|error| problem(path, &plain(&error)))?;
         let path = behind_links(&path);
-        let mut second = path.clone().into_os_string();
-        second.push(format!(".{pid}"));
-        for candidate in [path.clone(), PathBuf::from(second)] {
+        for number in 0..NAMES {
+            let mut candidate = path.clone().into_os_string();
+            match number {
+                0 => {}
+                1 => candidate.push(format!(".{pid}")),
+                _ => candidate.push(format!(".{pid}-{number}")),
+            }
+            let candidate = PathBuf::from(candidate);
+            if is_of_an_earlier_image(&candidate, pid) {
+                continue;
+            }
             if let Some(mut output) = Self::try_claim(&candidate, pid, text)
                 .map_err(|error| problem(&candidate, &plain(&error)))?
             {
@@ -70,7 +91,10 @@ impl Output {
                 return Ok(output);
             }
         }
-        Err(problem(&path, "other processes hold it and its substitute"))
+        Err(problem(
+            &path,
+            "other processes hold it and its substitutes",
+        ))
     }
 
     /// Where the report is.
@@ -190,6 +214,55 @@ pub fn behind_links(path: &Path) -> PathBuf {
         }
     }
     place
+}
+
+/// Whether a report with something in it was written by this process before it ran its
+/// present program: it bears the process's number, and is not older than the process.
+fn is_of_an_earlier_image(path: &Path, pid: u32) -> bool {
+    #[derive(Deserialize)]
+    struct Head {
+        process: HeadProcess,
+        summary: HeadSummary,
+        findings: Vec<IgnoredAny>,
+    }
+    #[derive(Deserialize)]
+    struct HeadProcess {
+        pid: u32,
+    }
+    #[derive(Deserialize)]
+    struct HeadSummary {
+        operations: u64,
+    }
+    let age = |path: &Path| {
+        let about = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
+        // One of the future is as good as new.
+        Some(about.modified().ok()?.elapsed().unwrap_or_default())
+    };
+    let Some((age, since_start)) = age(path).zip(age_of_this_process()) else {
+        return false;
+    };
+    if age > since_start + CLOCKS_APART {
+        return false;
+    }
+    let head = File::open(path)
+        .ok()
+        .and_then(|file| serde_json::from_reader::<_, Head>(io::BufReader::new(file)).ok());
+    head.is_some_and(|head| {
+        head.process.pid == pid && (head.summary.operations > 0 || !head.findings.is_empty())
+    })
+}
+
+/// How long this process has been there, whatever it has run. `proc_pid_stat(5)`: field 22
+/// is its start in ticks since the system's, and Linux tells user space of 100 in a second.
+fn age_of_this_process() -> Option<Duration> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The program's name, in brackets, may hold anything.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let start: u64 = fields.split(' ').nth(19)?.parse().ok()?;
+    let uptime = fs::read_to_string("/proc/uptime").ok()?;
+    let uptime: f64 = uptime.split(' ').next()?.parse().ok()?;
+    let uptime = Duration::try_from_secs_f64(uptime).ok()?;
+    uptime.checked_sub(Duration::from_millis(start.checked_mul(10)?))
 }
 
 impl Drop for Claim {
@@ -475,5 +548,38 @@ mod tests {
 
         let problem = write_once(directory.path(), "x").unwrap_err();
         assert!(problem.text().ends_with("Is a directory"), "{problem}");
+    }
+
+    #[test]
+    fn a_later_image_of_a_process_adds_its_pid_and_a_number() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("r.json");
+        let report = |pid: u32, operations: u64| {
+            format!(
+                "{{\"process\": {{\"pid\": {pid}}}, \"summary\": {{\"operations\": {operations}}}, \
+                 \"findings\": []}}"
+            )
+        };
+        let claim = |pid| {
+            let output = Output::claim(&path, pid, &report(pid, 0)).unwrap();
+            output.path().file_name().unwrap().to_owned()
+        };
+        // One that saw nothing is no loss, and nor is another process's.
+        for old in [report(7, 0), report(8, 5)] {
+            fs::write(&path, old).unwrap();
+            assert_eq!(claim(7), "r.json");
+        }
+        fs::write(&path, report(7, 5)).unwrap();
+        assert_eq!(claim(7), "r.json.7");
+        fs::write(directory.path().join("r.json.7"), report(7, 6)).unwrap();
+        assert_eq!(claim(7), "r.json.7-2");
+        assert_eq!(fs::read_to_string(&path).unwrap(), report(7, 5));
+        // A number is given again, in a container to each run: older than the process.
+        let hour_ago = std::time::SystemTime::now() - Duration::from_secs(3600);
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_modified(hour_ago).unwrap();
+        drop(file);
+        assert!(age_of_this_process().unwrap() < Duration::from_secs(3600));
+        assert_eq!(claim(7), "r.json");
     }
 }
