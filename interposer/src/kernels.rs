@@ -185,20 +185,44 @@ fn plausible(value: u64) -> bool {
     value >= 0x1_0000 && value >> 48 == 0
 }
 
-/// The kernels that nvcc's start-up code registered: host function to name. Names
-/// are the addresses of texts in the registering module, read when its kernel is
-/// launched, as there may be tens of thousands.
-static REGISTERED: Mutex<Option<FxHashMap<u64, u64>>> = Mutex::new(None);
+/// A kernel that nvcc's start-up code registered.
+#[derive(Clone, Copy)]
+struct Registration {
+    /// The fat binary's handle.
+    image: u64,
+    /// The address of a text in the registering module, read when its kernel is
+    /// launched, as there may be tens of thousands.
+    name: u64,
+    /// Whether the fat binary was unregistered, or another under the same handle.
+    over: bool,
+}
+
+/// The registered kernels by host function.
+static REGISTERED: Mutex<Option<FxHashMap<u64, Registration>>> = Mutex::new(None);
 
 /// Kernel handles and the host functions that they were made from.
 static HANDLES: Mutex<Option<FxHashMap<u64, u64>>> = Mutex::new(None);
 
 /// Notes `__cudaRegisterFunction`.
-pub(crate) fn registered(host_function: u64, name: u64) {
+pub(crate) fn registered(image: u64, host_function: u64, name: u64) {
     let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
-    registered
-        .get_or_insert_default()
-        .insert(host_function, name);
+    registered.get_or_insert_default().insert(
+        host_function,
+        Registration {
+            image,
+            name,
+            over: false,
+        },
+    );
+}
+
+/// Notes `__cudaUnregisterFatBinary`. The entries stay, as a cudart may give every
+/// module the same handle.
+pub(crate) fn unregistered(image: u64) {
+    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    for registration in registered.iter_mut().flat_map(FxHashMap::values_mut) {
+        registration.over |= registration.image == image;
+    }
 }
 
 /// Notes `__cudaGetKernel`.
@@ -209,7 +233,7 @@ pub(crate) fn handle_made(handle: u64, host_function: u64) {
         .insert(handle, host_function);
 }
 
-fn look_up(map: &Mutex<Option<FxHashMap<u64, u64>>>, key: u64) -> Option<u64> {
+fn look_up<T: Copy>(map: &Mutex<Option<FxHashMap<u64, T>>>, key: u64) -> Option<T> {
     let map = map.lock().unwrap_or_else(PoisonError::into_inner);
     map.as_ref()?.get(&key).copied()
 }
@@ -247,10 +271,13 @@ pub(crate) fn learn(handle: u64, function: u64) -> Learned {
 }
 
 fn registered_name(host_function: u64) -> Option<String> {
-    let text = look_up(&REGISTERED, host_function)?;
+    let registration = look_up(&REGISTERED, host_function)?;
+    if registration.over && !objects::containing(host_function)?.holds(registration.name) {
+        return None;
+    }
     // SAFETY: the module that registered the text is loaded, as its kernel was
-    // just launched.
-    let text = unsafe { CStr::from_ptr(text as *const c_char) };
+    // just launched, or as its file was just found there.
+    let text = unsafe { CStr::from_ptr(registration.name as *const c_char) };
     Some(text.to_string_lossy().into_owned())
 }
 

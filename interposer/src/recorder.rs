@@ -270,6 +270,13 @@ pub(crate) fn launched(
     }
 }
 
+/// Forgets the kernel under `key`, which stands for another from now on.
+pub(crate) fn forget_kernel(key: u64) {
+    if running() {
+        with_core(|core| core.kernels.remove(&key));
+    }
+}
+
 /// Forgets all kernels: a module was unloaded, and handles come back.
 pub(crate) fn forget_kernels() {
     if running() {

@@ -11,10 +11,13 @@ use crate::{place, recorder, thread};
 /// may load a kernel under the same handle before it returns, and after it, as another
 /// thread may have launched one of them until then. A stale layout would have more
 /// parameters read than a launch has.
-fn forgetting_kernels(real: impl FnOnce() -> u32) -> u32 {
+pub(super) fn forgetting_kernels(real: impl FnOnce() -> u32) -> u32 {
     let forget = || {
         // At any depth, as the runtime unloads too: the recorder's lock is never held
-        // across a real call.
+        // across a real call. It may be where a signal's handler ended the process.
+        if thread::block().in_own_code() {
+            return;
+        }
         let _inside = thread::Inside::nest();
         thread::keeping_errno(|| call::guarded(recorder::forget_kernels));
     };

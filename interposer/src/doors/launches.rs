@@ -5,6 +5,7 @@ use core::ffi::{c_char, c_void};
 use cudarc::driver::sys::{CUlaunchAttribute, CUlaunchConfig};
 use cudarc::runtime::sys::{cudaLaunchAttribute, cudaLaunchConfig_t, dim3};
 
+use super::contexts::forgetting_kernels;
 use super::unseen_order::event_recorded;
 use crate::call::Call;
 use crate::hook::{Hook, hooks};
@@ -135,8 +136,22 @@ hooks! { Runtime:
     ) whole(hook, real, origin) {
         // Registration happens before main and is no use of CUDA: it starts nothing.
         let _inside = thread::Inside::nest();
-        thread::keeping_errno(|| call::guarded(|| kernels::registered(host_function, name as u64)));
+        thread::keeping_errno(|| {
+            call::guarded(|| {
+                kernels::registered(image as u64, host_function, name as u64);
+                // A module that was unloaded may have had another kernel there.
+                recorder::forget_kernel(host_function);
+            })
+        });
         real(image, host_function, device_function, name, threads, thread_id, block_id, block, grid, warp)
+    }
+    fn __cudaUnregisterFatBinary: (image: usize) whole(hook, real, origin) {
+        // A signal's handler may have ended the process where a lock is held.
+        if !thread::block().in_own_code() {
+            let _inside = thread::Inside::nest();
+            thread::keeping_errno(|| call::guarded(|| kernels::unregistered(image as u64)));
+        }
+        forgetting_kernels(|| real(image))
     }
     fn __cudaGetKernel: (kernel: *mut u64, host_function: u64) whole(hook, real, origin) {
         let status = real(kernel, host_function);

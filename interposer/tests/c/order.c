@@ -15,7 +15,9 @@ cudaError_t cudaGraphLaunch(void *, cudaStream_t);
 cudaError_t cudaHostRegister(void *, size_t, unsigned);
 cudaError_t cudaHostUnregister(void *);
 cudaError_t cudaLaunchKernelExC(const void *, const void *, void **);
+void __cudaUnregisterFatBinary(void **);
 extern void (*standin_meanwhile)(void);
+extern int standin_parameters;
 
 struct attribute { unsigned id, padding; uint64_t value[8]; };
 struct config { unsigned grid[3], block[3]; size_t shared; cudaStream_t stream; struct attribute *attributes; unsigned count; };
@@ -118,6 +120,17 @@ int main(int count, char **arguments) {
         cudaLaunchKernel((const void *)function, size, size, list, 0, one);
         if (cudaGetLastError() != 600) return 6;
         cudaLaunchKernel((const void *)function, size, size, list, 0, two);
+    } else if (is(name, "another-module") || is(name, "another-kernel")) {
+        void *other, *list[] = {&pointer, &other};
+        struct dim3 size = {1, 1, 1};
+        cudaMallocAsync(&pointer, 1024, one);
+        cudaMallocAsync(&other, 1024, two);
+        cudaLaunchKernel((const void *)function, size, size, list, 0, one);
+        if (is(name, "another-module")) __cudaUnregisterFatBinary(NULL);
+        else __cudaRegisterFunction(NULL, (const char *)function, "", "unmangled", -1, NULL, NULL, NULL, NULL, NULL);
+        /* Another kernel has the address now, and it takes two pointers. */
+        standin_parameters = 2;
+        cudaLaunchKernel((const void *)function, size, size, list, 0, one);
     } else {
         return 7;
     }

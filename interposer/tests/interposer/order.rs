@@ -134,6 +134,12 @@ fn a_layout_that_a_pending_error_hid_is_asked_for_again() {
 }
 
 #[test]
+fn a_kernel_at_an_unloaded_ones_address_is_learned_anew() {
+    assert_eq!(rules(&["another-module"]), ["SC101"]);
+    assert_eq!(rules(&["another-kernel"]), ["SC101"]);
+}
+
+#[test]
 fn a_wait_for_a_value_in_memory_orders_after_everything() {
     let (rules, report) = driver_scenario("wait-value");
     assert!(rules.is_empty(), "{rules:?}");
