@@ -302,6 +302,31 @@ impl Drop for Inside {
     }
 }
 
+/// Takes the thread out of a hook's real call while it lives: code of the
+/// application's runs in there, and its calls are its own.
+pub(crate) struct Outside(bool);
+
+impl Outside {
+    pub(crate) fn leave() -> Self {
+        let block = block();
+        let called_back = block.depth.get() == 1 && block.real.get();
+        if called_back {
+            block.depth.set(0);
+        }
+        Self(called_back)
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        if self.0 {
+            let block = block();
+            block.depth.set(1);
+            block.real.set(true);
+        }
+    }
+}
+
 /// Runs `f` and leaves `errno` as it was before.
 pub(crate) fn keeping_errno<R>(f: impl FnOnce() -> R) -> R {
     // SAFETY: the C library's own slot for this thread.

@@ -67,6 +67,8 @@ impl Submission {
 }
 
 unsafe extern "C-unwind" fn run_function(data: *mut c_void) {
+    // A cudart may run it before the call that submits it, or waits for it, returns.
+    let _outside = thread::Outside::leave();
     // SAFETY: `submit` made the box for this one run.
     let submission = unsafe { take(data) };
     submission.started();
@@ -75,6 +77,7 @@ unsafe extern "C-unwind" fn run_function(data: *mut c_void) {
 }
 
 unsafe extern "C-unwind" fn run_callback(stream: usize, status: u32, data: *mut c_void) {
+    let _outside = thread::Outside::leave();
     // SAFETY: `submit` made the box for this one run.
     let submission = unsafe { take(data) };
     submission.started();

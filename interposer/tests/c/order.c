@@ -41,6 +41,7 @@ static void reuse(void) {
     cudaMallocAsync(&pointer, 1024, again);
 }
 static void function(void *data) { (void)data; }
+static void next(void *data) { (void)data; fill(pointer, two); }
 
 int main(int count, char **arguments) {
     const char *name = count > 1 ? arguments[1] : "";
@@ -110,6 +111,16 @@ int main(int count, char **arguments) {
         fill(pointer, one);
     } else if (is(name, "host-function")) {
         if (cudaLaunchHostFunc(one, function, NULL) != 801) return 5;
+    } else if (is(name, "at-once") || is(name, "race-at-once")) {
+        cudaMallocAsync(&pointer, 1024, one);
+        fill(pointer, one);
+        if (is(name, "at-once")) {
+            if (cudaLaunchHostFunc(one, function, NULL)) return 8;
+            /* The function told the host that the stream's work is done. */
+            fill(pointer, two);
+        } else if (cudaLaunchHostFunc(two, next, NULL)) {
+            return 8;
+        }
     } else if (is(name, "pending-error")) {
         cudaMallocAsync(&pointer, 1024, one);
         /* A kernel that only the runtime can describe, first while an error is pending. */

@@ -129,6 +129,14 @@ fn a_host_function_that_was_refused_is_in_no_stream() {
 }
 
 #[test]
+fn a_host_function_may_run_in_the_call() {
+    let at_once = [("STANDIN_RUNS_HOST_FUNCTIONS_AT_ONCE", "1")];
+    assert!(scenario(&["at-once"], &at_once).0.is_empty());
+    // What it calls is the application's.
+    assert_eq!(scenario(&["race-at-once"], &at_once).0, ["SC101"]);
+}
+
+#[test]
 fn a_layout_that_a_pending_error_hid_is_asked_for_again() {
     assert_eq!(rules(&["pending-error"]), ["SC101"]);
 }
