@@ -13,7 +13,8 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use streamcheck_model::{Mode, NameId, Pointer};
 
-use crate::{driver, objects, provider};
+use crate::runtime::ErrorPending;
+use crate::{driver, objects, provider, runtime};
 
 /// A kernel as the recorder remembers it.
 pub(crate) struct Kernel {
@@ -343,31 +344,11 @@ fn driver_layout(function: u64) -> Option<Layout> {
         .find_map(|get| ask_layout(get, function).ok())
 }
 
-/// An error of the application's is waiting to be read.
-struct ErrorPending;
-
-/// Asks the runtime, unless an error of the application's is waiting to be read:
-/// our own failure at the end must be cleared, and would take that with it.
 fn runtime_layout(handle: u64) -> Result<Option<Layout>, ErrorPending> {
-    type LastError = unsafe extern "C-unwind" fn() -> u32;
     let Some(get) = provider::unhooked(c"cudaFuncGetParamInfo") else {
         return Ok(None);
     };
-    let of = |name| -> Option<LastError> {
-        // SAFETY: both have this type and take nothing.
-        provider::unhooked(name)
-            .map(|real| unsafe { core::mem::transmute::<*const (), LastError>(real) })
-    };
-    // SAFETY: reads the thread's last error.
-    if of(c"cudaPeekAtLastError").is_some_and(|peek| unsafe { peek() } != 0) {
-        return Err(ErrorPending);
-    }
-    let layout = ask_layout(get, handle).ok();
-    if let Some(clear) = of(c"cudaGetLastError") {
-        // SAFETY: clears what our question left.
-        unsafe { clear() };
-    }
-    Ok(layout)
+    runtime::ask(|| ask_layout(get, handle).ok())
 }
 
 /// The name of the function at an address, from the symbols of its file.

@@ -23,7 +23,7 @@ use crate::hook::Hook;
 use crate::kernels::{Kernel, Parameters};
 use crate::stacks::Stacks;
 use crate::trace_file::TraceFile;
-use crate::{capture, desk, doors, driver, place, stderr, thread};
+use crate::{capture, desk, doors, driver, place, runtime, stderr, thread};
 
 const FRESH: u8 = 0;
 const RUNNING: u8 = 1;
@@ -284,23 +284,35 @@ pub(crate) fn forget_kernels() {
     }
 }
 
-/// What the driver knows of a copy's host side, where the engine knows nothing.
+/// What CUDA knows of a copy's sides that may be host memory, where the engine knows
+/// nothing.
 pub(crate) fn host_memory(from: u64, to: u64, direction: Direction) -> HostMemory {
-    let host = match direction {
-        Direction::HostToDevice => from,
-        Direction::DeviceToHost => to,
-        Direction::HostToHost | Direction::DeviceToDevice | Direction::Inferred => {
-            return HostMemory::Unasked;
+    let sides: &[u64] = match direction {
+        Direction::HostToDevice => &[from],
+        Direction::DeviceToHost => &[to],
+        Direction::Inferred => &[from, to],
+        Direction::HostToHost | Direction::DeviceToDevice => return HostMemory::Unasked,
+    };
+    if capture::any() {
+        return HostMemory::Unasked;
+    }
+    let unknown = with_core(|core| -> SmallVec<[u64; 2]> {
+        let unknown = |side: &u64| core.engine.memory_kind(*side).is_none();
+        sides.iter().copied().filter(unknown).collect()
+    });
+    let ask = |&side: &u64| {
+        if driver::visible() {
+            driver::host_memory(side)
+        } else {
+            runtime::host_memory(side)
         }
     };
-    if !driver::visible() || capture::any() {
-        return HostMemory::Unasked;
+    // One answer is for all sides that are not known.
+    let mut answers = unknown.iter().flatten().map(ask);
+    match answers.next() {
+        Some(first) if answers.all(|answer| answer == first) => first,
+        _ => HostMemory::Unasked,
     }
-    let known = with_core(|core| core.engine.memory_kind(host).is_some());
-    if known != Some(false) {
-        return HostMemory::Unasked;
-    }
-    driver::host_memory(host)
 }
 
 /// Makes new copies of what findings need at the end of a run.

@@ -92,6 +92,16 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, 
     return 0;
 }
 
+struct attributes { int type, device; void *device_address, *host_address; long reserved[8]; };
+/* Fails for memory whose first byte is 'f', says that it is a device's for 'd' and host memory that
+ * was never registered for the rest. */
+cudaError_t cudaPointerGetAttributes(struct attributes *attributes, const void *pointer) {
+    const char first = *(const char *)pointer;
+    if (first == 'f') return result(1);
+    *attributes = (struct attributes){.type = first == 'd' ? 2 : 0};
+    return 0;
+}
+
 /* Fails for memory whose first byte is 'x'. */
 cudaError_t cudaHostRegister(void *pointer, size_t size, unsigned flags) { (void)pointer; (void)size; (void)flags; return 0; }
 cudaError_t cudaHostUnregister(void *pointer) { return result(*(char *)pointer == 'x' ? 999 : 0); }

@@ -121,6 +121,15 @@ int main(int count, char **arguments) {
         } else if (cudaLaunchHostFunc(two, next, NULL)) {
             return 8;
         }
+    } else if (is(name, "inferred")) {
+        /* What the host's memory is, only the runtime can say. The last argument's first letter
+         * asks for its answer. */
+        char *host = malloc(1024);
+        *host = arguments[2][0];
+        cudaMalloc(&pointer, 1024);
+        if (host[0] == 'p') cudaStreamQuery(one);
+        cudaMemcpyAsync(pointer, host, 1024, 4, one);
+        if (cudaGetLastError() != (host[0] == 'p' ? 600 : 0)) return 9;
     } else if (is(name, "pending-error")) {
         cudaMallocAsync(&pointer, 1024, one);
         /* A kernel that only the runtime can describe, first while an error is pending. */

@@ -137,6 +137,15 @@ fn a_host_function_may_run_in_the_call() {
 }
 
 #[test]
+fn the_runtime_says_whether_memory_is_pageable() {
+    assert_eq!(rules(&["inferred", "unregistered"]), ["SC201"]);
+    assert!(rules(&["inferred", "device"]).is_empty());
+    // No answer, and none asked for while an error of the program's is pending.
+    assert!(rules(&["inferred", "failing"]).is_empty());
+    assert!(rules(&["inferred", "pending"]).is_empty());
+}
+
+#[test]
 fn a_layout_that_a_pending_error_hid_is_asked_for_again() {
     assert_eq!(rules(&["pending-error"]), ["SC101"]);
 }
