@@ -7,6 +7,7 @@ mod events;
 mod fills;
 mod graphs;
 mod host_functions;
+mod imports;
 mod launches;
 pub(crate) mod libc_door;
 mod memory;
@@ -26,6 +27,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Hook> {
         fills::HOOKS,
         graphs::HOOKS,
         host_functions::HOOKS,
+        imports::HOOKS,
+        imports::DRIVER,
         launches::HOOKS,
         launches::DRIVER,
         memory::HOOKS,

@@ -16,6 +16,11 @@ cudaError_t cudaHostRegister(void *, size_t, unsigned);
 cudaError_t cudaHostUnregister(void *);
 cudaError_t cudaLaunchKernelExC(const void *, const void *, void **);
 void __cudaUnregisterFatBinary(void **);
+struct ipc_handle { char reserved[64]; };
+struct buffer { unsigned long long offset, size; unsigned flags, reserved[16]; };
+cudaError_t cudaIpcOpenMemHandle(void **, struct ipc_handle, unsigned);
+cudaError_t cudaMemPoolImportPointer(void **, void *, void *);
+cudaError_t cudaExternalMemoryGetMappedBuffer(void **, void *, const struct buffer *);
 extern void (*standin_meanwhile)(void);
 extern int standin_parameters;
 
@@ -130,6 +135,16 @@ int main(int count, char **arguments) {
         if (host[0] == 'p') cudaStreamQuery(one);
         cudaMemcpyAsync(pointer, host, 1024, 4, one);
         if (cudaGetLastError() != (host[0] == 'p' ? 600 : 0)) return 9;
+    } else if (is(name, "import")) {
+        void *memory = NULL;
+        struct ipc_handle handle = {.reserved[63] = 'h'};
+        struct buffer buffer = {.size = 1024};
+        cudaMalloc(&pointer, 1024);
+        cudaFree(pointer);
+        if (is(arguments[2], "ipc") && cudaIpcOpenMemHandle(&memory, handle, 1)) return 10;
+        if (is(arguments[2], "pool")) cudaMemPoolImportPointer(&memory, NULL, NULL);
+        if (is(arguments[2], "buffer")) cudaExternalMemoryGetMappedBuffer(&memory, NULL, &buffer);
+        fill(memory ? memory : pointer, one);
     } else if (is(name, "pending-error")) {
         cudaMallocAsync(&pointer, 1024, one);
         /* A kernel that only the runtime can describe, first while an error is pending. */

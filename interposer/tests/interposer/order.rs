@@ -146,6 +146,14 @@ fn the_runtime_says_whether_memory_is_pageable() {
 }
 
 #[test]
+fn imported_memory_may_lie_where_memory_was_freed() {
+    for import in ["ipc", "pool", "buffer"] {
+        assert!(rules(&["import", import]).is_empty(), "{import}");
+    }
+    assert_eq!(rules(&["import", "nothing"]), ["SC102"]);
+}
+
+#[test]
 fn a_layout_that_a_pending_error_hid_is_asked_for_again() {
     assert_eq!(rules(&["pending-error"]), ["SC101"]);
 }
