@@ -13,6 +13,11 @@ int cuMemMap(uint64_t, size_t, size_t, uint64_t, uint64_t);
 int cuMemUnmap(uint64_t, size_t);
 int cuMemsetD8Async(uint64_t, unsigned char, size_t, void *);
 int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+int cuMemAlloc_v2(uint64_t *, size_t);
+int cuMemFree_v2(uint64_t);
+struct ipc_handle { char reserved[64]; };
+int cuIpcOpenMemHandle_v2(uint64_t *, struct ipc_handle, unsigned);
+int cuMemcpyAsync(uint64_t, uint64_t, size_t, void *);
 extern int standin_parameters;
 
 static void launch(void *stream, uint64_t *first, uint64_t *second) {
@@ -55,6 +60,14 @@ int main(int count, char **arguments) {
         int status = cuMemUnmap(base, (2 << 16) + !strcmp(name, "failed-unmap"));
         if (status != !strcmp(name, "failed-unmap")) return 1;
         cuMemsetD8Async(base + (1 << 16), 0, 16, one);
+    } else if (!strcmp(name, "inferred")) {
+        cuMemcpyAsync(pointer, (uint64_t)(uintptr_t)malloc(1024), 1024, one);
+    } else if (!strcmp(name, "import") || !strcmp(name, "not-imported")) {
+        struct ipc_handle handle = {.reserved[63] = 'h'};
+        cuMemAlloc_v2(&other, 1024);
+        cuMemFree_v2(other);
+        if (!strcmp(name, "import") && cuIpcOpenMemHandle_v2(&other, handle, 1)) return 3;
+        cuMemsetD8Async(other + 512, 0, 512, one);
     } else {
         return 2;
     }

@@ -165,6 +165,17 @@ fn a_kernel_at_an_unloaded_ones_address_is_learned_anew() {
 }
 
 #[test]
+fn the_driver_says_whether_memory_is_pageable() {
+    assert_eq!(driver_scenario("inferred").0, ["SC201"]);
+}
+
+#[test]
+fn the_driver_says_how_large_an_import_is() {
+    assert!(driver_scenario("import").0.is_empty());
+    assert_eq!(driver_scenario("not-imported").0, ["SC102"]);
+}
+
+#[test]
 fn a_wait_for_a_value_in_memory_orders_after_everything() {
     let (rules, report) = driver_scenario("wait-value");
     assert!(rules.is_empty(), "{rules:?}");
