@@ -62,12 +62,16 @@ int main(int count, char **arguments) {
         cuMemsetD8Async(base + (1 << 16), 0, 16, one);
     } else if (!strcmp(name, "inferred")) {
         cuMemcpyAsync(pointer, (uint64_t)(uintptr_t)malloc(1024), 1024, one);
-    } else if (!strcmp(name, "import") || !strcmp(name, "not-imported")) {
+    } else if (strstr(name, "import")) {
         struct ipc_handle handle = {.reserved[63] = 'h'};
         cuMemAlloc_v2(&other, 1024);
         cuMemFree_v2(other);
-        if (!strcmp(name, "import") && cuIpcOpenMemHandle_v2(&other, handle, 1)) return 3;
+        if (strcmp(name, "not-imported") && cuIpcOpenMemHandle_v2(&other, handle, 1)) return 3;
         cuMemsetD8Async(other + 512, 0, 512, one);
+        if (!strcmp(name, "race-in-import")) {
+            cuStreamCreate(&two, 1);
+            cuMemsetD8Async(other + 512, 0, 512, two);
+        }
     } else {
         return 2;
     }

@@ -172,6 +172,7 @@ fn the_driver_says_whether_memory_is_pageable() {
 #[test]
 fn the_driver_says_how_large_an_import_is() {
     assert!(driver_scenario("import").0.is_empty());
+    assert_eq!(driver_scenario("race-in-import").0, ["SC109"]);
     assert_eq!(driver_scenario("not-imported").0, ["SC102"]);
 }
 
