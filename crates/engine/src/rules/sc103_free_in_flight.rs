@@ -22,17 +22,8 @@ pub(super) fn is_unsynchronized(kind: FreeKind, memory: MemoryKind) -> bool {
 }
 
 pub(crate) fn check(free: &Free<'_>, allocation: &Allocation, found: &mut Vec<Violation>) {
-    if !is_unsynchronized(free.kind, allocation.kind) {
-        return;
-    }
-    for last in allocation.uses.iter().filter(|last| !free.is_after(last)) {
-        found.push(Violation::unordered(
-            RuleCode::SC103,
-            free.op,
-            allocation,
-            *last,
-            free.gap(last),
-        ));
+    if is_unsynchronized(free.kind, allocation.kind) {
+        free.cuts_short(RuleCode::SC103, allocation, found);
     }
 }
 

@@ -17,17 +17,8 @@ pub(crate) fn check(free: &Free<'_>, allocation: &Allocation, found: &mut Vec<Vi
         free.kind,
         FreeKind::Host | FreeKind::Unregister | FreeKind::Libc
     );
-    if !releases || !allocation.kind.is_host() {
-        return;
-    }
-    for last in allocation.uses.iter().filter(|last| !free.is_after(last)) {
-        found.push(Violation::unordered(
-            RuleCode::SC107,
-            free.op,
-            allocation,
-            *last,
-            free.gap(last),
-        ));
+    if releases && allocation.kind.is_host() {
+        free.cuts_short(RuleCode::SC107, allocation, found);
     }
 }
 

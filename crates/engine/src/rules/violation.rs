@@ -162,6 +162,20 @@ impl Free<'_> {
         }
     }
 
+    /// A violation for each use of the allocation that the free does not come after.
+    pub(crate) fn cuts_short(
+        &self,
+        rule: RuleCode,
+        allocation: &Allocation,
+        found: &mut Vec<Violation>,
+    ) {
+        let pending = allocation.uses.iter().filter(|last| !self.is_after(last));
+        found
+            .extend(pending.map(|last| {
+                Violation::unordered(rule, self.op, allocation, *last, self.gap(last))
+            }));
+    }
+
     /// Whether `access` happens before the free.
     pub(crate) fn is_after(&self, access: &Access) -> bool {
         match self.stream {
