@@ -26,6 +26,7 @@ mod objects;
 mod place;
 mod provider;
 mod recorder;
+mod room;
 mod runtime;
 mod stacks;
 mod stderr;

@@ -9,6 +9,7 @@ use streamcheck_engine::Summary;
 use streamcheck_report::{Process, Settings};
 
 use crate::lookup::real_dlsym;
+use crate::room::with_room;
 use crate::thread::{self, Inside};
 use crate::{call, capture, desk, doors, driver, kernels, place, provider, recorder};
 
@@ -91,7 +92,7 @@ pub(crate) fn halt(code: u8) -> ! {
 fn end() -> Option<u8> {
     if !CLOSED.swap(true, Relaxed) {
         let news = call::guarded(recorder::last_news).flatten();
-        call::guarded(|| desk::close(news));
+        call::guarded(|| with_room(|| desk::close(news)));
     }
     desk::verdict()
 }
@@ -138,7 +139,7 @@ fn unused() -> Option<u8> {
     }
     crate::log::open(&settings.log);
     desk::open(settings, Process::this());
-    desk::close(Some((Summary::default(), Vec::new())));
+    with_room(|| desk::close(Some((Summary::default(), Vec::new()))));
     required.then_some(NO_CUDA_SEEN)
 }
 

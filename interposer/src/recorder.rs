@@ -21,6 +21,7 @@ use streamcheck_report::{Process, Settings};
 use crate::call::Call;
 use crate::hook::Hook;
 use crate::kernels::{Kernel, Parameters};
+use crate::room::with_room;
 use crate::stacks::Stacks;
 use crate::trace_file::TraceFile;
 use crate::{capture, desk, doors, driver, place, runtime, stderr, thread};
@@ -193,7 +194,7 @@ impl Core {
 pub(crate) fn record(call: &Call, action: Action) {
     let news = with_core(|core| core.take_in(call, action)).flatten();
     if let Some(news) = news {
-        desk::tell(news);
+        with_room(|| desk::tell(news));
     }
 }
 
@@ -266,7 +267,7 @@ pub(crate) fn launched(
         .flatten()
     });
     if let Some(news) = news.flatten() {
-        desk::tell(news);
+        with_room(|| desk::tell(news));
     }
 }
 

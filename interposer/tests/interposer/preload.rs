@@ -382,6 +382,17 @@ fn two_cudarts_each_get_their_own_calls() {
 }
 
 #[test]
+fn a_finding_fits_on_a_small_stack() {
+    let found = run(&mut preloaded(&program("small_stack")));
+    assert_eq!(
+        (found.code, found.stdout.as_str()),
+        (Some(66), "done\n"),
+        "{}",
+        found.stderr
+    );
+}
+
+#[test]
 fn look_ups_say_what_they_say_without_the_library() {
     let names: Vec<String> = (11..=16)
         .map(|version| {
