@@ -383,7 +383,7 @@ fn two_cudarts_each_get_their_own_calls() {
 
 #[test]
 fn a_finding_fits_on_a_small_stack() {
-    let found = run(&mut preloaded(&program("small_stack")));
+    let found = run(&mut preloaded(program("small_stack")));
     assert_eq!(
         (found.code, found.stdout.as_str()),
         (Some(66), "done\n"),
