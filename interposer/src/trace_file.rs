@@ -227,6 +227,9 @@ impl TraceFile {
         }
         let start = self.length / PAGE * PAGE;
         let window = (self.length - start + size).next_multiple_of(WINDOW);
+        if (start + window) as u64 > largest_file() {
+            return Err(std::io::Error::from_raw_os_error(libc::EFBIG));
+        }
         // Space is taken now: a full disk found later would be a signal.
         // SAFETY: our own descriptor, as was just seen.
         let status =
@@ -294,4 +297,14 @@ fn claim(path: &Path, pid: u32) -> std::io::Result<(File, PathBuf)> {
         }
     }
     Err(std::io::Error::other("another process writes to it"))
+}
+/// The process's limit on the size of a file, past which it would get SIGXFSZ.
+fn largest_file() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: writes to `limit` alone, and leaves it as it is on failure.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limit) };
+    limit.rlim_cur
 }

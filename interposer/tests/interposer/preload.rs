@@ -382,6 +382,23 @@ fn two_cudarts_each_get_their_own_calls() {
 }
 
 #[test]
+fn a_limit_on_file_sizes_ends_the_trace_and_no_more() {
+    let race = program("race");
+    let mut shell = bare("/bin/sh");
+    shell
+        .args([
+            "-c",
+            "ulimit -f 100; exec env LD_PRELOAD=\"$1\" STREAMCHECK_TRACE=limit.trace \"$2\"",
+            "sh",
+        ])
+        .arg(common::library())
+        .arg(&race);
+    let found = run(&mut shell);
+    assert_eq!(found.code, Some(66), "{}", found.stderr);
+    assert!(found.stderr.contains("limit.trace"), "{}", found.stderr);
+}
+
+#[test]
 fn a_finding_fits_on_a_small_stack() {
     let found = run(&mut preloaded(program("small_stack")));
     assert_eq!(
