@@ -36,11 +36,13 @@ fn attribute(attribute: u32, device: i32) -> i32 {
         83 | 89 | 90 | 91 => 1, // managed memory, concurrently; preemption; registered pointers
         87 => 2,                // single to double ratio
         95 | 99 | 102 | 115 => 1, // cooperative launch, host register, virtual memory, pools
-        97 => 227 << 10,        // opt-in shared memory per block
-        106 => 32,              // blocks per multiprocessor
-        111 => 1 << 10,         // reserved shared memory
-        134 => -1,              // host NUMA node
-        _ => 0,                 // among them pageable access (88): a discrete GPU
+        92..=94 | 98 | 122 | 123 => 1, // stream memory operations: both versions, 64 bits, NOR, flush
+        114 => 1,                      // timeline semaphores
+        97 => 227 << 10,               // opt-in shared memory per block
+        106 => 32,                     // blocks per multiprocessor
+        111 => 1 << 10,                // reserved shared memory
+        134 => -1,                     // host NUMA node
+        _ => 0,                        // among them pageable access (88): a discrete GPU
     }
 }
 

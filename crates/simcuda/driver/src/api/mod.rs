@@ -46,6 +46,7 @@ mod memory;
 mod module;
 mod pool;
 mod stream;
+mod stream_value;
 mod unsupported;
 mod virtual_memory;
 
@@ -82,6 +83,7 @@ static ENTRIES: LazyLock<HashMap<&'static str, Vec<Entry>>> = LazyLock::new(|| {
         module::entries(),
         pool::entries(),
         stream::entries(),
+        stream_value::entries(),
         virtual_memory::entries(),
     ];
     for entry in all.into_iter().flatten() {

@@ -94,13 +94,13 @@ unsupported! {
     cuMulticastBindMem_v2 cuMulticastCreate cuMulticastGetGranularity cuMulticastUnbind
     cuOccupancyAvailableDynamicSMemPerBlock cuOccupancyMaxActiveClusters
     cuOccupancyMaxPotentialClusterSize cuParamSetSize cuParamSetTexRef cuParamSetf cuParamSeti
-    cuParamSetv cuProfilerInitialize cuSignalExternalSemaphoresAsync cuStreamBatchMemOp
-    cuStreamBatchMemOp_v2 cuStreamBeginCaptureToCig cuStreamBeginCaptureToGraph
+    cuParamSetv cuProfilerInitialize cuSignalExternalSemaphoresAsync
+     cuStreamBeginCaptureToCig cuStreamBeginCaptureToGraph
     cuStreamBeginRecaptureToGraph cuStreamCopyAttributes cuStreamEndCaptureToCig
     cuStreamGetAttribute cuStreamGetCaptureInfo cuStreamGetDevResource cuStreamGetGreenCtx
     cuStreamSetAttribute cuStreamUpdateCaptureDependencies cuStreamUpdateCaptureDependencies_v2
-    cuStreamWaitValue32 cuStreamWaitValue32_v2 cuStreamWaitValue64 cuStreamWaitValue64_v2
-    cuStreamWriteValue32 cuStreamWriteValue32_v2 cuStreamWriteValue64 cuStreamWriteValue64_v2
+
+
     cuSurfObjectCreate cuSurfObjectDestroy cuSurfObjectGetResourceDesc cuSurfRefGetArray
     cuSurfRefSetArray cuTensorMapEncodeIm2col cuTensorMapEncodeIm2colWide cuTensorMapEncodeTiled
     cuTensorMapReplaceAddress cuTexObjectCreate cuTexObjectDestroy cuTexObjectGetResourceDesc

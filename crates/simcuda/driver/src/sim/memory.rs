@@ -99,7 +99,7 @@ impl State {
             };
         }
         if let Some((base, allocation)) = self.allocation(address) {
-            if address + length > base + allocation.size {
+            if address.saturating_add(length) > base + allocation.size {
                 return Err(INVALID_VALUE);
             }
             return Ok(match allocation.kind {

@@ -37,10 +37,29 @@ pub(crate) enum Work {
     Device(Box<dyn FnOnce() + Send>),
     /// Runs the application's code, on the thread kept for that.
     Host(Box<dyn FnOnce() + Send>),
+    /// Writes a value that the host may look for without asking CUDA; runs as `Device` does.
+    Value(Box<dyn FnOnce() + Send>),
+    /// Holds its stream until the condition is true, which any store may make it. Quick: it is looked at under the lock.
+    Wait(Box<dyn Fn() -> bool + Send>),
     /// Stamps an event with the simulated time.
     Stamp(Arc<AtomicU64>),
     /// Gives an address back that was allocated outside of a pool.
     Release(u64),
+}
+
+impl Work {
+    /// Programs wait for it without asking CUDA: host functions, and what reads or writes values.
+    fn is_awaited(&self) -> bool {
+        matches!(self, Self::Host(_) | Self::Value(_) | Self::Wait(_))
+    }
+
+    /// Its turn may come, as far as it depends on no other operation.
+    fn may_run(&self) -> bool {
+        match self {
+            Self::Wait(holds) => holds(),
+            _ => true,
+        }
+    }
 }
 
 struct Operation {
@@ -65,7 +84,8 @@ pub(crate) struct Scheduler {
     next_stream: StreamId,
     random: u64,
     pending: usize,
-    pending_host: usize,
+    pending_awaited: usize,
+    pending_waits: usize,
     busy: usize,
 }
 
@@ -76,7 +96,8 @@ impl Scheduler {
             next_stream: 1,
             random: seed,
             pending: 0,
-            pending_host: 0,
+            pending_awaited: 0,
+            pending_waits: 0,
             busy: 0,
         }
     }
@@ -130,7 +151,8 @@ impl Scheduler {
         queue.submitted += 1;
         let seq = queue.submitted;
         self.pending += 1;
-        self.pending_host += usize::from(matches!(work, Work::Host(_)));
+        self.pending_awaited += usize::from(work.is_awaited());
+        self.pending_waits += usize::from(matches!(work, Work::Wait(_)));
         queue.operations.push_back(Operation {
             seq,
             after: waits,
@@ -199,9 +221,14 @@ impl Scheduler {
         self.pending
     }
 
-    /// Host functions among them.
-    pub(crate) fn pending_host(&self) -> usize {
-        self.pending_host
+    /// Those among them that programs wait for without asking CUDA.
+    pub(crate) fn pending_awaited(&self) -> usize {
+        self.pending_awaited
+    }
+
+    /// Those among them that a store may set free: they have to be looked at again and again.
+    pub(crate) fn pending_waits(&self) -> usize {
+        self.pending_waits
     }
 
     /// Operations that are running now.
@@ -209,17 +236,16 @@ impl Scheduler {
         self.busy
     }
 
-    /// Takes one runnable operation, or none if all that is pending waits for something that is running.
+    /// Takes one runnable operation, or none if all that is pending waits for something that is running, or for a value.
     pub(crate) fn start(&mut self) -> Option<(Point, Work)> {
         let runnable: Vec<StreamId> = self
             .queues
             .iter()
             .filter(|(_, queue)| !queue.busy)
             .filter(|(_, queue)| {
-                queue
-                    .operations
-                    .front()
-                    .is_some_and(|head| head.after.iter().all(|&point| self.is_done(point)))
+                queue.operations.front().is_some_and(|head| {
+                    head.after.iter().all(|&point| self.is_done(point)) && head.work.may_run()
+                })
             })
             .map(|(&stream, _)| stream)
             .collect();
@@ -232,7 +258,8 @@ impl Scheduler {
         let operation = queue.operations.pop_front()?;
         queue.busy = true;
         self.pending -= 1;
-        self.pending_host -= usize::from(matches!(operation.work, Work::Host(_)));
+        self.pending_awaited -= usize::from(operation.work.is_awaited());
+        self.pending_waits -= usize::from(matches!(operation.work, Work::Wait(_)));
         self.busy += 1;
         Some((
             Point {
@@ -266,6 +293,7 @@ impl Scheduler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::Ordering;
 
     /// Runs everything; the order in which the operations ran.
     fn run(sched: &mut Scheduler) -> Vec<Point> {
@@ -383,7 +411,7 @@ mod tests {
         let mut sched = Scheduler::new(0);
         let (a, b) = (sched.open(), sched.open());
         let first = sched.submit(a, &[], Work::Host(Box::new(|| ())));
-        assert_eq!(sched.pending_host(), 1);
+        assert_eq!(sched.pending_awaited(), 1);
         let (point, _) = sched.start().unwrap();
         assert_eq!(point, first);
         let past = sched.past(a);
@@ -392,5 +420,25 @@ mod tests {
         assert_eq!((sched.busy(), sched.pending()), (1, 1));
         sched.finish(first);
         assert_eq!(run(&mut sched).len(), 1);
+    }
+
+    #[test]
+    fn a_wait_holds_its_own_stream_only_and_until_its_value_is_there() {
+        let mut sched = Scheduler::new(0);
+        let (a, b) = (sched.open(), sched.open());
+        let flag = Arc::new(AtomicU64::new(0));
+        let seen = flag.clone();
+        let holds = move || seen.load(Ordering::Relaxed) == 1;
+        let wait = sched.submit(a, &[], Work::Wait(Box::new(holds)));
+        let after = sched.submit(a, &[], Work::Marker);
+        let other = sched.submit(b, &[], Work::Marker);
+        let (point, _) = sched.start().unwrap();
+        assert_eq!(point, other);
+        sched.finish(point);
+        assert!(sched.start().is_none());
+        assert_eq!((sched.pending_waits(), sched.pending_awaited()), (1, 1));
+        flag.store(1, Ordering::Relaxed);
+        assert_eq!(run(&mut sched), [wait, after]);
+        assert_eq!((sched.pending_waits(), sched.pending_awaited()), (0, 0));
     }
 }

@@ -14,9 +14,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the application makes no call before pending work runs by itself: short where a host function waits,
-/// since programs wait for those without CUDA; else long enough not to disturb the seeded order.
+/// How long the application makes no call before pending work runs by itself: short where a host function or a
+/// value is pending, since programs wait for those without CUDA; else long enough not to disturb the seeded order.
 const QUIET: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(20)];
+
+/// How often memory is looked at that a stream waits on: anyone may store there without telling us.
+const POLL: Duration = Duration::from_millis(1);
 
 /// More pending work than this and submitting runs some, as a full queue does on a GPU.
 const QUEUE_LIMIT: usize = 1024;
@@ -180,7 +183,8 @@ impl Session {
                 self.release_pending(address);
                 self.finish(point);
             }
-            Work::Device(run) => {
+            Work::Wait(_) => self.finish(point),
+            Work::Device(run) | Work::Value(run) => {
                 self.unlocked(|| in_callback(run));
                 self.finish(point);
             }
@@ -192,15 +196,22 @@ impl Session {
         true
     }
 
-    /// Runs pending work, in the scheduler's order, until `done`.
+    /// How long to sleep before looking again, where a stream waits on memory.
+    fn poll(&self) -> Option<Duration> {
+        (self.sched.pending_waits() > 0).then_some(POLL)
+    }
+
+    /// Runs pending work, in the scheduler's order, until `done`. Where a stream waits on memory that only a later
+    /// store sets free, this waits too, and other threads get on meanwhile.
     pub(crate) fn run_until(&mut self, done: impl Fn(&State) -> bool) {
         while !done(self) {
             if !self.step() {
-                if self.sched.busy() == 0 {
+                let poll = self.poll();
+                if self.sched.busy() == 0 && poll.is_none() {
                     return;
                 }
                 self.waiting += 1;
-                self.wait(&PROGRESS, None);
+                self.wait(&PROGRESS, poll);
                 self.waiting -= 1;
             }
         }
@@ -217,7 +228,7 @@ impl Session {
             self.worker = spawn_worker();
         }
         // Otherwise it looks by itself, once the application is quiet.
-        if self.worker_idle || self.sched.pending_host() > 0 {
+        if self.worker_idle || self.sched.pending_awaited() > 0 {
             WORK.notify_all();
         }
         self.run_until(|state| state.sched.pending() <= QUEUE_LIMIT);
@@ -266,12 +277,13 @@ fn work() {
             session.worker_idle = false;
             continue;
         }
-        let quiet = QUIET[usize::from(session.sched.pending_host() > 0)];
+        let quiet = QUIET[usize::from(session.sched.pending_awaited() > 0)];
         let left = quiet.saturating_sub(session.last_call.elapsed());
         if !left.is_zero() {
             session.wait(&WORK, Some(left));
         } else if !session.step() {
-            session.wait(&WORK, Some(quiet));
+            let pause = session.poll().unwrap_or(quiet);
+            session.wait(&WORK, Some(pause));
         }
     }
 }

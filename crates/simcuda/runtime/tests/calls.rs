@@ -1,0 +1,33 @@
+//! Runs a C program for each group of calls over both libraries; each checks what it sees and says nothing else.
+
+mod stage;
+
+use std::process::Command;
+
+/// The program passes for several seeds, on two devices.
+fn passes(name: &str) {
+    let program = stage::program(&format!("calls/{name}.c"));
+    for seed in 0..5 {
+        let output = Command::new(&program)
+            .env("LD_LIBRARY_PATH", stage::libraries())
+            .env("SIMCUDA_SEED", seed.to_string())
+            .env("SIMCUDA_DEVICES", "2")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned()
+            + &String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && text.is_empty(),
+            "{name}, seed {seed}: {:?}\n{text}",
+            output.status
+        );
+    }
+}
+
+macro_rules! programs {
+    ($($test:ident = $name:literal),* $(,)?) => { $( #[test] fn $test() { passes($name) } )* };
+}
+
+programs! {
+    streams_wait_for_values = "values",
+}
