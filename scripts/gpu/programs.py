@@ -1,0 +1,114 @@
+"""The programs that gpu-check runs, and what each must come to."""
+
+import dataclasses
+from pathlib import Path
+
+from runs import refuse
+
+BUILDS = {
+    "static": ["-cudart", "static"],
+    "shared": ["-cudart", "shared"],
+    "ptds": ["-cudart", "static", "-default-stream", "per-thread"],
+}
+ASYNC_BACKEND = {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
+
+
+@dataclasses.dataclass
+class Real:
+    """A program that was not written for this check."""
+
+    name: str
+    command: list
+    env: dict
+    # It must get at least one of these and nothing else; empty: none.
+    expect: tuple = ()
+    # Warnings that are true of it: it does copy pageable memory.
+    also: tuple = ()
+
+
+REAL = [
+    Real("torch side stream, no wait", ["torch_side_stream.py", "bad"], ASYNC_BACKEND,
+         ("SC101", "SC105", "SC109")),
+    Real("torch side stream, waits", ["torch_side_stream.py", "good"], ASYNC_BACKEND),
+    Real("torch training, caching allocator", ["torch_training.py"], {}, also=("SC201",)),
+    Real("torch training, cudaMallocAsync", ["torch_training.py"], ASYNC_BACKEND, also=("SC201",)),
+    Real("torch libraries on streams, caching allocator", ["torch_streams.py"], {}),
+    Real("torch libraries on streams, cudaMallocAsync", ["torch_streams.py"], ASYNC_BACKEND),
+    Real("jax loop", ["jax_loop.py"], {}, also=("SC201",)),
+    Real("cupy MemoryAsyncPool", ["cupy_async_pool.py"], {}),
+    Real("triton kernel", ["triton_add.py"], {}),
+]
+
+
+@dataclasses.dataclass
+class Fixture:
+    name: str
+    source: Path
+    litmus: str = "-"
+    expect: list = dataclasses.field(default_factory=list)
+    ptds_expect: list = None
+
+    def expected(self, build):
+        return self.ptds_expect if build == "ptds" and self.ptds_expect is not None else self.expect
+
+
+def codes_of(text):
+    return [] if text.strip() == "none" else sorted(text.split())
+
+
+def read_fixture(source):
+    fixture = Fixture(source.stem, source)
+    seen = False
+    for line in source.read_text().splitlines():
+        if not line.startswith("// "):
+            break
+        key, found, value = line[3:].partition(": ")
+        if found and key == "litmus":
+            fixture.litmus = value.strip()
+        elif found and key == "expect":
+            fixture.expect, seen = codes_of(value), True
+        elif found and key == "ptds-expect":
+            fixture.ptds_expect = codes_of(value)
+    if not seen:
+        refuse(f"{source}: no `// expect:` line")
+    return fixture
+
+
+@dataclasses.dataclass
+class Hunted:
+    """A correct program. Its first lines are comments that say how to build and run it:
+
+        nvcc: -lcublas          arguments for nvcc
+        run: pool KEY=VALUE     a run with these arguments and environment; one line for each run
+        warn: SC201             warnings that are true of it; they need not come
+
+    It prints what it computed and exits 0, or 77 with a line on stderr where the machine lacks
+    something it needs.
+    """
+
+    name: str
+    source: Path
+    argv: list
+    env: dict
+    nvcc: tuple
+    warn: tuple
+
+
+def read_hunt(source):
+    """The runs of a program of the hunt."""
+    runs, nvcc, warn = [], [], []
+    for line in source.read_text().splitlines():
+        comment = line.lstrip("/# ") if line.startswith(("//", "#")) else None
+        if comment is None:
+            break
+        key, _, value = comment.partition(": ")
+        if key == "run":
+            runs.append(value.split())
+        elif key == "nvcc":
+            nvcc += value.split()
+        elif key == "warn":
+            warn += value.split()
+    for words in runs or [[]]:
+        yield Hunted(" ".join([source.stem, *(word.rpartition("=")[2] for word in words)]), source,
+                     [word for word in words if "=" not in word],
+                     dict(word.split("=", 1) for word in words if "=" in word), tuple(nvcc), tuple(warn))
