@@ -152,3 +152,82 @@ pub(crate) struct LaunchConfig {
     pub(crate) attrs: *mut c_void,
     pub(crate) num_attrs: u32,
 }
+
+/// One side of `CUDA_MEMCPY3D` and `CUDA_MEMCPY3D_PEER`; only the latter has a context.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Copy3dSide {
+    pub(crate) x: usize,
+    pub(crate) y: usize,
+    pub(crate) z: usize,
+    pub(crate) lod: usize,
+    pub(crate) kind: u32,
+    pub(crate) host: u64,
+    pub(crate) device: u64,
+    pub(crate) array: u64,
+    pub(crate) context: u64,
+    pub(crate) pitch: usize,
+    pub(crate) height: usize,
+}
+
+/// `CUDA_MEMCPY3D` and `CUDA_MEMCPY3D_PEER`; the extent is bytes of a row, rows, layers.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Copy3d {
+    pub(crate) source: Copy3dSide,
+    pub(crate) target: Copy3dSide,
+    pub(crate) extent: [usize; 3],
+}
+
+/// `CUDA_ARRAY_DESCRIPTOR`; extents in elements.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct ArrayDescriptor {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) format: u32,
+    pub(crate) channels: u32,
+}
+
+/// `CUDA_ARRAY3D_DESCRIPTOR`; extents in elements.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Array3dDescriptor {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) depth: usize,
+    pub(crate) format: u32,
+    pub(crate) channels: u32,
+    pub(crate) flags: u32,
+}
+
+/// `CUmemcpyAttributes` and `cudaMemcpyAttributes`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct CopyAttributes {
+    pub(crate) order: u32,
+    pub(crate) source_hint: Location,
+    pub(crate) target_hint: Location,
+    pub(crate) flags: u32,
+}
+
+/// `CUmemcpy3DOperand`: for a pointer (kind 1) the address, row length, layer height and a hint; for an array (2) its
+/// handle and an offset in elements.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct BatchOperand {
+    pub(crate) kind: u32,
+    pub(crate) place: u64,
+    pub(crate) numbers: [usize; 3],
+}
+
+/// `CUDA_MEMCPY3D_BATCH_OP` and `cudaMemcpy3DBatchOp`; the extent is in elements.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct BatchOperation {
+    pub(crate) source: BatchOperand,
+    pub(crate) target: BatchOperand,
+    pub(crate) extent: [usize; 3],
+    pub(crate) order: u32,
+    pub(crate) flags: u32,
+}

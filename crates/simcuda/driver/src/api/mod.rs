@@ -36,10 +36,14 @@ macro_rules! api {
     };
 }
 
+mod array;
+mod batch;
 mod context;
 mod copy;
+mod copy_box;
 mod device;
 mod event;
+mod fill;
 mod graph;
 mod launch;
 mod memory;
@@ -73,10 +77,14 @@ static ENTRIES: LazyLock<HashMap<&'static str, Vec<Entry>>> = LazyLock::new(|| {
     let mut by_name: HashMap<&'static str, Vec<Entry>> = HashMap::new();
     let all = [
         entries(),
+        array::entries(),
+        batch::entries(),
         context::entries(),
         copy::entries(),
+        copy_box::entries(),
         device::entries(),
         event::entries(),
+        fill::entries(),
         graph::entries(),
         launch::entries(),
         memory::entries(),

@@ -16,8 +16,8 @@ macro_rules! unsupported {
 }
 
 unsupported! {
-    cuArray3DCreate_v2 cuArray3DGetDescriptor_v2 cuArrayCreate_v2 cuArrayDestroy
-    cuArrayGetDescriptor_v2 cuArrayGetMemoryRequirements cuArrayGetPlane
+
+     cuArrayGetMemoryRequirements cuArrayGetPlane
     cuArrayGetSparseProperties cuCoredumpDeregisterCompleteCallback
     cuCoredumpDeregisterStartCallback cuCoredumpGetAttribute cuCoredumpGetAttributeGlobal
     cuCoredumpRegisterCompleteCallback cuCoredumpRegisterStartCallback cuCoredumpSetAttribute
@@ -82,11 +82,11 @@ unsupported! {
     cuMemImportFromShareableHandle cuMemMapArrayAsync cuMemPoolExportPointer
     cuMemPoolExportToShareableHandle cuMemPoolImportFromShareableHandle cuMemPoolImportPointer
     cuMemPrefetchBatchAsync cuMemRangeGetAttribute cuMemRangeGetAttributes
-    cuMemRetainAllocationHandle cuMemSetMemPool cuMemcpy3DAsync_v2 cuMemcpy3DBatchAsync
-    cuMemcpy3DBatchAsync_v2 cuMemcpy3DPeer cuMemcpy3DPeerAsync cuMemcpy3DWithAttributesAsync
-    cuMemcpy3D_v2 cuMemcpyAtoA_v2 cuMemcpyAtoD_v2 cuMemcpyAtoHAsync_v2 cuMemcpyAtoH_v2
-    cuMemcpyBatchAsync cuMemcpyBatchAsync_v2 cuMemcpyDtoA_v2 cuMemcpyHtoAAsync_v2
-    cuMemcpyHtoA_v2 cuMemcpyWithAttributesAsync cuMemsetD2D16Async cuMemsetD2D16_v2
+    cuMemRetainAllocationHandle cuMemSetMemPool
+
+
+
+
     cuMipmappedArrayCreate cuMipmappedArrayDestroy cuMipmappedArrayGetLevel
     cuMipmappedArrayGetMemoryRequirements cuMipmappedArrayGetSparseProperties
     cuModuleEnumerateFunctions cuModuleGetFunctionCount cuModuleGetSurfRef cuModuleGetTexRef

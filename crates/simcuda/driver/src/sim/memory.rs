@@ -20,6 +20,8 @@ pub(crate) enum Kind {
     Pooled(u64),
     /// A module's variable: no allocation that anyone may free.
     Static,
+    /// What a CUDA array keeps its elements in.
+    Array,
     /// On its way out: a plain allocation freed in stream order, until the stream gets there.
     Leaving,
 }
@@ -144,7 +146,7 @@ impl State {
         );
     }
 
-    /// Device, managed or static memory on the current context's device.
+    /// Device, managed, static or an array's memory on the current context's device.
     pub(crate) fn allocate(&mut self, size: u64, kind: Kind) -> Status<u64> {
         if size == 0 {
             return Err(INVALID_VALUE);

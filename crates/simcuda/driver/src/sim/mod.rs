@@ -1,6 +1,7 @@
 //! The simulated machine.
 
 pub(crate) mod arena;
+pub(crate) mod array;
 pub(crate) mod dma;
 pub(crate) mod handle;
 pub(crate) mod memory;
@@ -8,3 +9,4 @@ pub(crate) mod pool;
 pub(crate) mod sched;
 pub(crate) mod session;
 pub(crate) mod state;
+pub(crate) mod transfer;

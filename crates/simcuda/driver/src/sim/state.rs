@@ -1,6 +1,7 @@
 //! Everything the simulated machine knows, behind one lock (see [`super::session`]).
 
 use super::arena::Arena;
+use super::array::Array;
 use super::handle::Table;
 use super::memory::{Allocation, Mapping, Physical, Registered};
 use super::pool::Pool;
@@ -130,6 +131,7 @@ pub(crate) struct State {
     pub(crate) reservations: BTreeMap<u64, u64>,
     pub(crate) mappings: BTreeMap<u64, Mapping>,
     pub(crate) physical: Table<Physical>,
+    pub(crate) arrays: Table<Array>,
     next_id: u64,
 }
 
@@ -159,6 +161,7 @@ impl State {
             reservations: BTreeMap::new(),
             mappings: BTreeMap::new(),
             physical: Table::new(7),
+            arrays: Table::new(8),
             next_id: 1,
         };
         for device in 0..devices {
@@ -283,6 +286,9 @@ impl State {
                 self.release(base, &allocation, None);
             }
         }
+        let live = &self.allocations;
+        self.arrays
+            .remove_where(|array| !live.contains_key(&array.address));
         self.registered
             .retain(|_, registered| registered.context != handle);
         self.libraries
