@@ -179,19 +179,9 @@ pub(crate) struct Copy3d {
     pub(crate) extent: [usize; 3],
 }
 
-/// `CUDA_ARRAY_DESCRIPTOR`; extents in elements.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct ArrayDescriptor {
-    pub(crate) width: usize,
-    pub(crate) height: usize,
-    pub(crate) format: u32,
-    pub(crate) channels: u32,
-}
-
 /// `CUDA_ARRAY3D_DESCRIPTOR`; extents in elements.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Array3dDescriptor {
     pub(crate) width: usize,
     pub(crate) height: usize,

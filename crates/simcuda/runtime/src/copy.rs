@@ -1,4 +1,4 @@
-//! Copies and fills.
+//! Linear and 2D copies, and those of variables.
 
 use crate::abi::{Copy2d, In, Status};
 use crate::device::{primary, ready};
@@ -169,18 +169,5 @@ export! {
     cudaMemcpyFromSymbolAsync / cudaMemcpyFromSymbolAsync_ptsz |per_thread|
         (to: u64, symbol: usize, length: usize, offset: usize, kind: u32, stream: u64) {
         from_symbol(per_thread, to, symbol, length, offset, kind, Some(stream))
-    }
-    cudaMemset / cudaMemset_ptds |per_thread| (to: u64, value: i32, count: usize) {
-        ready()?.cuMemsetD8(per_thread, to, value as u8, count)
-    }
-    cudaMemsetAsync / cudaMemsetAsync_ptsz |per_thread| (to: u64, value: i32, count: usize, stream: u64) {
-        ready()?.cuMemsetD8Async(per_thread, to, value as u8, count, stream)
-    }
-    cudaMemset2D / cudaMemset2D_ptds |per_thread| (to: u64, pitch: usize, value: i32, width: usize, height: usize) {
-        ready()?.cuMemsetD2D8(per_thread, to, pitch, value as u8, width, height)
-    }
-    cudaMemset2DAsync / cudaMemset2DAsync_ptsz |per_thread|
-        (to: u64, pitch: usize, value: i32, width: usize, height: usize, stream: u64) {
-        ready()?.cuMemsetD2D8Async(per_thread, to, pitch, value as u8, width, height, stream)
     }
 }

@@ -1,6 +1,9 @@
 //! The way to the driver: `dlopen("libcuda.so.1")`, `cuGetProcAddress_v2`, and nothing but pointers from there.
 
-use crate::abi::{AccessDesc, Copy2d, In, LaunchConfig, Location, Out, PoolProps, Status, Text};
+use crate::abi::{
+    AccessDesc, Array3dDescriptor, BatchOperation, Copy2d, Copy3d, CopyAttributes, In,
+    LaunchConfig, Location, Out, PoolProps, Status, Text,
+};
 use crate::error::{INSUFFICIENT_DRIVER, NOT_SUPPORTED};
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
@@ -158,6 +161,19 @@ driver! {
     cuMemcpyPeerAsync 4000 (target: u64, target_context: Handle, source: u64, source_context: Handle, length: usize,
                       stream: Handle);
     cuMemcpy2DAsync 3020 (copy: In<Copy2d>, stream: Handle);
+    cuMemcpy3D 3020 (copy: In<Copy3d>);
+    cuMemcpy3DAsync 3020 (copy: In<Copy3d>, stream: Handle);
+    cuMemcpy3DPeer 4000 (copy: In<Copy3d>);
+    cuMemcpy3DPeerAsync 4000 (copy: In<Copy3d>, stream: Handle);
+    cuMemcpyBatchAsync 13000 (targets: In<u64>, sources: In<u64>, sizes: In<usize>, count: usize,
+                              attributes: In<CopyAttributes>, firsts: In<usize>, attributes_count: usize, stream: Handle);
+    cuMemcpy3DBatchAsync 13000 (count: usize, operations: In<BatchOperation>, flags: u64, stream: Handle);
+    cuMemcpyWithAttributesAsync 13020 (target: u64, source: u64, length: usize, attributes: In<CopyAttributes>,
+                                       stream: Handle);
+    cuMemcpy3DWithAttributesAsync 13020 (operation: In<BatchOperation>, flags: u64, stream: Handle);
+    cuArray3DCreate 3020 (array: Out<Handle>, descriptor: In<Array3dDescriptor>);
+    cuArray3DGetDescriptor 3020 (descriptor: Out<Array3dDescriptor>, array: Handle);
+    cuArrayDestroy 2000 (array: Handle);
     cuMemsetD8 3020 (target: u64, value: u8, count: usize);
     cuMemsetD2D8 3020 (target: u64, pitch: usize, value: u8, width: usize, height: usize);
     cuMemsetD8Async 3020 (target: u64, value: u8, count: usize, stream: Handle);

@@ -8,11 +8,15 @@
 mod abi;
 #[macro_use]
 mod export;
+mod array;
+mod batch;
 mod copy;
+mod copy_box;
 mod device;
 mod driver;
 mod error;
 mod event;
+mod fill;
 mod launch;
 mod memory;
 mod module;

@@ -30,4 +30,7 @@ macro_rules! programs {
 
 programs! {
     streams_wait_for_values = "values",
+    devices_are_apart_and_copy_to_each_other = "devices",
+    arrays_and_boxes_keep_their_bytes = "arrays",
+    copies_with_attributes_read_when_they_say = "batches",
 }

@@ -2,12 +2,22 @@
 
 use super::copy::copy;
 use super::memory::synchronize_device;
-use crate::abi::{Array3dDescriptor, ArrayDescriptor, In, Out, Status};
+use crate::abi::{Array3dDescriptor, In, Out, Status};
 use crate::error::INVALID_HANDLE;
 use crate::sim::memory::Kind;
 use crate::sim::session::session;
 use crate::sim::state::State;
 use crate::sim::transfer::Transfer;
+
+/// `CUDA_ARRAY_DESCRIPTOR`; extents in elements.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct ArrayDescriptor {
+    width: usize,
+    height: usize,
+    format: u32,
+    channels: u32,
+}
 
 fn create(array: Out<u64>, extents: [usize; 3], format: (u32, u32, u32)) -> Status {
     session(|s| {

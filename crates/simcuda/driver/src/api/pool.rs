@@ -192,18 +192,25 @@ api! {
     }
     "cuMemPoolSetAccess" 11020 => cuMemPoolSetAccess(handle: u64, map: In<AccessDesc>, count: usize) {
         session(|s| {
-            s.pool(handle)?;
-            for index in 0..count {
-                device_of(map.at(index)?.location, s.devices.len())?;
-            }
+            let devices = s.devices.len();
+            let (_, pool) = s.pool(handle)?;
+            let changes: Status<Vec<(i32, u32)>> = (0..count)
+                .map(|index| {
+                    let AccessDesc { location, flags } = map.at(index)?;
+                    let device = device_of(location, devices)?;
+                    // "The memory must always be accessible from the device that it was created on."
+                    let allowed = matches!(flags, 0 | 1 | 3) && (device != pool.device || flags == 3);
+                    if allowed { Ok((device, flags)) } else { Err(INVALID_VALUE) }
+                })
+                .collect();
+            pool.access.extend(changes?);
             Ok(())
         })
     }
     "cuMemPoolGetAccess" 11020 => cuMemPoolGetAccess(flags: Out<u32>, handle: u64, location: In<Location>) {
         session(|s| {
-            s.pool(handle)?;
-            device_of(location.get()?, s.devices.len())?;
-            flags.put(3)
+            let device = device_of(location.get()?, s.devices.len())?;
+            flags.put(s.pool(handle)?.1.access(device))
         })
     }
 }

@@ -5,6 +5,7 @@
 //! attributes allow (`CU_MEMPOOL_ATTR_REUSE_*`, all on by default).
 
 use super::sched::{Past, Scheduler, StreamId};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A block that the pool keeps.
@@ -31,6 +32,8 @@ pub(crate) struct Pool {
     pub(crate) used: u64,
     pub(crate) used_high: u64,
     free: Vec<Block>,
+    /// What other devices may do with it: none 0, read 1, read and write 3.
+    pub(crate) access: BTreeMap<i32, u32>,
 }
 
 impl Pool {
@@ -49,6 +52,16 @@ impl Pool {
             used: 0,
             used_high: 0,
             free: Vec::new(),
+            access: BTreeMap::new(),
+        }
+    }
+
+    /// What `device` may do with the pool's memory: its own device everything, another nothing unless allowed.
+    pub(crate) fn access(&self, device: i32) -> u32 {
+        if device == self.device {
+            3
+        } else {
+            self.access.get(&device).copied().unwrap_or(0)
         }
     }
 
