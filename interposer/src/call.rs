@@ -3,13 +3,14 @@
 use core::panic::AssertUnwindSafe;
 
 use streamcheck_model::{
-    Action, Direction, FreeKind, Handle, HostMemory, MemoryKind, Outcome, Region, StreamRef,
+    Action, BatchCopy, DeviceId, Direction, FreeKind, Handle, MemoryKind, Outcome, Region,
+    StreamRef,
 };
 
 use crate::hook::Hook;
 use crate::recorder;
 use crate::thread::{Inside, Origin, keeping_errno};
-use crate::{capture, place};
+use crate::{capture, place, sync_memops};
 
 /// An outermost call: calls made while it lasts pass through their hooks.
 pub(crate) struct Call {
@@ -90,6 +91,7 @@ impl Call {
         keeping_errno(|| {
             guarded(|| {
                 let Some(free) = f(self) else { return false };
+                sync_memops::freed(free.address);
                 let stream = match free.stream {
                     Some(raw) if capture::holds(self, raw) => return false,
                     Some(raw) => Some(self.stream(raw)),
@@ -149,17 +151,20 @@ impl Call {
                 size: size as u64,
                 kind,
                 stream: None,
+                pool: Handle::default(),
             });
         }
     }
 
-    pub(crate) fn allocated_on(&self, raw: usize, address: u64, size: usize) {
+    /// `pool` is the one that the call named, 0 for the device's own.
+    pub(crate) fn allocated_on(&self, raw: usize, address: u64, size: usize, pool: usize) {
         if address != 0 && size != 0 {
             self.record_on(raw, |stream| Action::Allocated {
                 address,
                 size: size as u64,
                 kind: MemoryKind::StreamOrdered,
                 stream: Some(stream),
+                pool: Handle(pool as u64),
             });
         }
     }
@@ -174,6 +179,15 @@ impl Call {
             host,
             synchronous: copy.synchronous,
         });
+        if copy.synchronous && sync_memops::wait(&[copy.to, copy.from]) {
+            self.waited(copy.stream);
+        }
+    }
+
+    pub(crate) fn copied_together(&self, raw: usize, copies: Vec<BatchCopy>) {
+        if !copies.is_empty() {
+            self.record_on(raw, |stream| Action::CopiedTogether { stream, copies });
+        }
     }
 
     pub(crate) fn filled(&self, raw: usize, to: Region, synchronous: bool) {
@@ -182,19 +196,37 @@ impl Call {
             to,
             synchronous,
         });
+        if synchronous && sync_memops::wait(&[to]) {
+            self.waited(raw);
+        }
     }
 
-    /// Records work whose accesses cannot be told: it only takes its place in its stream.
-    pub(crate) fn unseen_work(&self, raw: usize) {
-        let nothing = Region::linear(0, 0);
-        self.record_on(raw, |stream| Action::Copied {
+    /// The call waited for its stream.
+    pub(crate) fn waited(&self, raw: usize) {
+        self.record_on(raw, |stream| Action::StreamSynchronized {
             stream,
-            to: nothing,
-            from: nothing,
-            direction: Direction::DeviceToDevice,
-            host: HostMemory::Unasked,
-            synchronous: false,
+            polled: false,
         });
+    }
+
+    /// All earlier work of these devices, and of the current one, comes before all
+    /// later work of theirs.
+    pub(crate) fn barrier(&self, devices: impl IntoIterator<Item = u16>) {
+        place::learn();
+        let (here, _) = place::current();
+        let mut all = smallvec::smallvec![here];
+        for device in devices.into_iter().map(DeviceId) {
+            if !all.contains(&device) {
+                all.push(device);
+            }
+        }
+        self.record(Action::Barrier { devices: all });
+    }
+
+    /// Records work whose accesses cannot be told, or are of no account: it only takes
+    /// its place in its stream.
+    pub(crate) fn unseen_work(&self, raw: usize) {
+        self.record_on(raw, |stream| Action::Enqueued { stream });
     }
 
     /// Counts something that cannot be seen into.

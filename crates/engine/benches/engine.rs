@@ -45,6 +45,7 @@ fn engine(streams: u64, blocks: u64) -> Engine {
             size: BLOCK / 2,
             kind: MemoryKind::Device,
             stream: None,
+            pool: Handle(0),
         }));
     }
     engine
@@ -98,6 +99,7 @@ fn allocation(c: &mut Criterion) {
             size: 1024,
             kind,
             stream: Some(stream(0)),
+            pool: Handle(0),
         }),
         operation(Action::FreeBegun {
             address,

@@ -71,6 +71,13 @@ impl<T> AddressMap<T> {
             .map(|(chunk, place)| &mut self.chunks[chunk].rest[place].1)
     }
 
+    /// All values, in the order of their ranges.
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.chunks
+            .iter_mut()
+            .flat_map(|chunk| chunk.rest.iter_mut().map(|(_, value)| value))
+    }
+
     /// The range that starts at exactly `address`.
     pub(crate) fn starting_at(&self, address: u64) -> Option<&T> {
         let (chunk, place) = self.before(address)?;

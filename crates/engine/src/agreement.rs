@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use petgraph::graph::{DiGraph, NodeIndex};
-use petgraph::visit::{Dfs, Reversed};
+use petgraph::visit::{Dfs, EdgeFiltered, Reversed};
 use proptest::prelude::*;
 use smallvec::SmallVec;
 use streamcheck_model::{
@@ -109,6 +109,7 @@ struct Access {
 struct Block {
     address: u64,
     ordered: bool,
+    device: u16,
     birth: Option<NodeIndex>,
     uses: Vec<Access>,
     free: Option<NodeIndex>,
@@ -128,7 +129,8 @@ enum Kind {
 /// The unpruned graph and the naive state around it.
 #[derive(Default)]
 struct Reference {
-    graph: DiGraph<(), ()>,
+    /// Edges say whether NVIDIA promises them.
+    graph: DiGraph<(), bool>,
     host: Option<NodeIndex>,
     /// Kind, device, last operation.
     lines: Vec<(Kind, u16, Option<NodeIndex>)>,
@@ -165,9 +167,16 @@ impl Reference {
     }
 
     fn host_node(&mut self, before: impl IntoIterator<Item = NodeIndex>) {
+        self.host_waits(before, true);
+    }
+
+    fn host_waits(&mut self, before: impl IntoIterator<Item = NodeIndex>, promised: bool) {
         let node = self.graph.add_node(());
-        for earlier in before.into_iter().chain(self.host) {
-            self.graph.add_edge(earlier, node, ());
+        for earlier in before {
+            self.graph.add_edge(earlier, node, promised);
+        }
+        if let Some(host) = self.host {
+            self.graph.add_edge(host, node, true);
         }
         self.host = Some(node);
     }
@@ -197,23 +206,38 @@ impl Reference {
             Kind::NonBlocking => {}
         }
         for earlier in before {
-            self.graph.add_edge(earlier, node, ());
+            self.graph.add_edge(earlier, node, true);
         }
         self.lines[line].2 = Some(node);
         node
     }
 
-    /// For each node, whether it happens before `node` or is it.
-    fn past(&self, node: Option<NodeIndex>) -> Vec<bool> {
+    /// For each node, whether it happens before `node` or is it, by all edges or by
+    /// those that are promised.
+    fn past(&self, node: Option<NodeIndex>, strict: bool) -> Vec<bool> {
         let mut past = vec![false; self.graph.node_count()];
         if let Some(node) = node {
-            let graph = Reversed(&self.graph);
+            let edges = EdgeFiltered::from_fn(&self.graph, |edge| !strict || *edge.weight());
+            let graph = Reversed(&edges);
             let mut walk = Dfs::new(graph, node);
             while let Some(earlier) = walk.next(graph) {
                 past[earlier.index()] = true;
             }
         }
         past
+    }
+
+    /// What `judge` finds by all edges; by the promised ones alone, if that is only then.
+    fn lean(
+        &self,
+        node: Option<NodeIndex>,
+        judge: impl Fn(&[bool]) -> Vec<&'static str>,
+    ) -> Vec<&'static str> {
+        let found = judge(&self.past(node, false));
+        if found.is_empty() && !judge(&self.past(node, true)).is_empty() {
+            return vec!["SC203"];
+        }
+        found
     }
 
     fn live(&self) -> Vec<usize> {
@@ -223,7 +247,7 @@ impl Reference {
     }
 
     /// The verdicts that a use must get.
-    fn judge_use(&mut self, index: usize, access: Access, past: &[bool]) -> Vec<&'static str> {
+    fn judge_use(&self, index: usize, access: &Access, past: &[bool]) -> Vec<&'static str> {
         let known = |node: &Option<NodeIndex>| node.is_none_or(|node| past[node.index()]);
         let block = &self.blocks[index];
         if block.gone {
@@ -235,10 +259,6 @@ impl Reference {
                 before.ordered
                     && (!known(&before.free) || before.uses.iter().any(|a| !past[a.node.index()]))
             });
-            self.blocks[index].uses.push(Access {
-                early: true,
-                ..access
-            });
             return vec![if pending { "SC105" } else { "SC101" }];
         }
         let conflict = |other: &Access| access.mode == Mode::Write || other.mode == Mode::Write;
@@ -246,7 +266,6 @@ impl Reference {
             .uses
             .iter()
             .any(|a| !a.early && conflict(a) && !past[a.node.index()]);
-        self.blocks[index].uses.push(access);
         if race { vec!["SC109"] } else { Vec::new() }
     }
 
@@ -407,6 +426,7 @@ impl Run {
                     return Ok(());
                 }
                 self.apply(Action::EventSynchronized {
+                    polled: false,
                     event: Handle(event as u64),
                 });
                 if let Some(Some(record)) = self.reference.events.get(&(event as u64)).copied() {
@@ -415,7 +435,10 @@ impl Run {
             }
             Step::SyncStream { stream } => {
                 let stream = Self::stream(stream);
-                self.apply(Action::StreamSynchronized { stream });
+                self.apply(Action::StreamSynchronized {
+                    stream,
+                    polled: false,
+                });
                 let line = self.reference.resolve(stream, &call);
                 let (kind, device, last) = self.reference.lines[line];
                 let mut before: Vec<NodeIndex> = last.into_iter().collect();
@@ -466,6 +489,7 @@ impl Run {
                     size: 0x400,
                     kind,
                     stream: on,
+                    pool: Handle::default(),
                 });
                 let birth = ordered.then(|| {
                     let line = self.reference.resolve(stream, &call);
@@ -474,6 +498,7 @@ impl Run {
                 self.reference.blocks.push(Block {
                     address,
                     ordered,
+                    device: call.device.0,
                     birth,
                     uses: Vec::new(),
                     free: None,
@@ -510,16 +535,18 @@ impl Run {
                     self.on_stream(line, stream, None)
                 });
                 let waits = on.is_none() && !self.reference.blocks[index].ordered;
-                let past = self.reference.past(at.or(self.reference.host));
-                want = self.reference.judge_free(index, waits, &past);
+                want = self.reference.lean(at.or(self.reference.host), |past| {
+                    self.reference.judge_free(index, waits, past)
+                });
                 if waits {
+                    let device = self.reference.blocks[index].device;
                     let here = self
                         .reference
                         .lines
                         .iter()
-                        .filter(|(_, device, _)| *device == call.device.0);
+                        .filter(|(_, on, _)| *on == device);
                     let before: Vec<NodeIndex> = here.filter_map(|(_, _, last)| *last).collect();
-                    self.reference.host_node(before);
+                    self.reference.host_waits(before, false);
                 }
                 self.reference.blocks[index].gone = true;
                 self.reference.blocks[index].free = at.or(self.reference.host);
@@ -554,14 +581,20 @@ impl Run {
                 got.retain(|code| code != "SC202");
                 let line = self.reference.resolve(stream, &call);
                 let node = self.on_stream(line, stream, None);
-                let past = self.reference.past(Some(node));
-                let access = Access {
+                let mut access = Access {
                     node,
                     line: Some(line),
                     mode,
                     early: false,
                 };
-                want = self.reference.judge_use(owner.unwrap(), access, &past);
+                let owner = owner.unwrap();
+                want = self.reference.lean(Some(node), |past| {
+                    self.reference.judge_use(owner, &access, past)
+                });
+                access.early = matches!(want[..], ["SC101" | "SC105"]);
+                if want != ["SC102"] {
+                    self.reference.blocks[owner].uses.push(access);
+                }
             }
             Step::HostFunction { stream } => {
                 let stream = Self::stream(stream);
@@ -589,7 +622,7 @@ impl Run {
 
     /// What each timeline knows, by clock, by segment graph and by reference.
     fn compare_orders(&mut self, place: usize) -> Result<(), TestCaseError> {
-        let host = self.reference.past(self.reference.host);
+        let host = self.reference.past(self.reference.host, false);
         for &(node, epoch) in &self.epochs {
             let by_clock = self.engine.order().host_knows(epoch);
             prop_assert_eq!(
@@ -603,7 +636,7 @@ impl Run {
         let Some(&(last, now)) = self.epochs.last() else {
             return Ok(());
         };
-        let past = self.reference.past(Some(last));
+        let past = self.reference.past(Some(last), false);
         let id = self.engine.order().stream_of(now.slot);
         for &(node, epoch) in &self.epochs {
             // The newest operation's stream has done nothing since, unless the

@@ -6,11 +6,17 @@
 //! timeline *knows* an epoch when everything up to it happens before whatever the
 //! timeline does next. That test is one indexed compare.
 //!
+//! A clock keeps two answers apart. What is *seen* to hold includes the waits that
+//! some calls make although NVIDIA does not promise them; what is *promised* does
+//! not. They are one vector until such a wait orders something.
+//!
 //! The scheme is that of vector clocks with epochs as race detectors use it
 //! (FastTrack; Miri's `vector_clock`): clocks live on timelines and events, data
 //! carry epochs only.
 
 use std::sync::Arc;
+
+use smallvec::SmallVec;
 
 /// A timeline's place in every clock. 0 is the host.
 pub(crate) type Slot = u32;
@@ -29,29 +35,68 @@ pub(crate) struct Epoch {
 }
 
 /// For each timeline, the time up to which it is known.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Clock(Vec<Time>);
+#[derive(Clone, Debug, Default)]
+struct Times(Vec<Time>);
 
-impl Clock {
+impl Times {
     #[inline]
-    pub(crate) fn get(&self, slot: Slot) -> Time {
+    fn get(&self, slot: Slot) -> Time {
         self.0.get(slot as usize).copied().unwrap_or(0)
     }
 
-    fn raise(&mut self, slot: Slot, time: Time) {
-        let slot = slot as usize;
-        if self.0.len() <= slot {
-            self.0.resize(slot + 1, 0);
-        }
-        self.0[slot] = self.0[slot].max(time);
-    }
-
-    fn join(&mut self, other: &Self) {
-        if self.0.len() < other.0.len() {
-            self.0.resize(other.0.len(), 0);
+    fn join(&mut self, other: &Self, at: Epoch) {
+        let slots = other.0.len().max(at.slot as usize + 1);
+        if self.0.len() < slots {
+            self.0.resize(slots, 0);
         }
         for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
             *mine = (*mine).max(*theirs);
+        }
+        let own = &mut self.0[at.slot as usize];
+        *own = (*own).max(at.time);
+    }
+
+    /// Times that are not there count as 0.
+    fn equals(&self, other: &Self) -> bool {
+        let slots = self.0.len().max(other.0.len()) as Slot;
+        (0..slots).all(|slot| self.get(slot) == other.get(slot))
+    }
+}
+
+/// A wait for a value that no write seen so far ends; see `order`.
+pub(crate) type WaitId = u32;
+
+/// What a timeline knows of the others.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Clock {
+    seen: Times,
+    /// What is promised, where that is less.
+    promised: Option<Times>,
+    /// Open waits that what follows comes after.
+    awaits: SmallVec<[WaitId; 2]>,
+}
+
+impl Clock {
+    fn promised(&self) -> &Times {
+        self.promised.as_ref().unwrap_or(&self.seen)
+    }
+
+    fn join(&mut self, frontier: &Frontier, promised: bool) {
+        let theirs = &frontier.clock;
+        if !promised || self.promised.is_some() || theirs.promised.is_some() {
+            let mut known = self.promised.take().unwrap_or_else(|| self.seen.clone());
+            if promised {
+                known.join(theirs.promised(), frontier.epoch);
+            }
+            self.seen.join(&theirs.seen, frontier.epoch);
+            self.promised = (!known.equals(&self.seen)).then_some(known);
+        } else {
+            self.seen.join(&theirs.seen, frontier.epoch);
+        }
+        for wait in &theirs.awaits {
+            if !self.awaits.contains(wait) {
+                self.awaits.push(*wait);
+            }
         }
     }
 }
@@ -61,6 +106,13 @@ impl Clock {
 pub(crate) struct Frontier {
     clock: Arc<Clock>,
     pub(crate) epoch: Epoch,
+}
+
+impl Frontier {
+    /// The open waits that it comes after.
+    pub(crate) fn awaits(&self) -> &[WaitId] {
+        &self.clock.awaits
+    }
 }
 
 /// A timeline and what it knows of the others.
@@ -104,13 +156,43 @@ impl Timeline {
         self.known(epoch.slot) >= epoch.time
     }
 
+    /// Whether NVIDIA promises as much.
+    #[inline]
+    pub(crate) fn is_promised(&self, epoch: Epoch) -> bool {
+        epoch.slot == self.now.slot && self.now.time >= epoch.time
+            || self.clock.promised().get(epoch.slot) >= epoch.time
+    }
+
     /// The time up to which this timeline knows `slot`.
     #[inline]
     pub(crate) fn known(&self, slot: Slot) -> Time {
         if slot == self.now.slot {
             self.now.time
         } else {
-            self.clock.get(slot)
+            self.clock.seen.get(slot)
+        }
+    }
+
+    /// The open waits that what follows comes after.
+    #[inline]
+    pub(crate) fn awaits(&self) -> &[WaitId] {
+        &self.clock.awaits
+    }
+
+    /// What follows comes after this open wait.
+    pub(crate) fn await_value(&mut self, wait: WaitId) {
+        Arc::make_mut(&mut self.clock).awaits.push(wait);
+        self.now.time += 1;
+        self.published = false;
+    }
+
+    /// Keeps the waits that are still open. Frontiers from before may hold more,
+    /// which whoever learns them drops in turn.
+    pub(crate) fn retain_awaits(&mut self, open: impl Fn(WaitId) -> bool) {
+        if !self.clock.awaits.iter().all(|wait| open(*wait)) {
+            Arc::make_mut(&mut self.clock)
+                .awaits
+                .retain(|wait| open(*wait));
         }
     }
 
@@ -133,16 +215,19 @@ impl Timeline {
         }
     }
 
-    /// Makes everything up to `frontier` happen before what follows here. False
-    /// if it did already. A segment's knowledge never changes, so knowing a
-    /// frontier's epoch is knowing all of it.
-    pub(crate) fn learn(&mut self, frontier: &Frontier) -> bool {
-        if self.knows(frontier.epoch) {
+    /// Makes everything up to `frontier` happen before what follows here, as is
+    /// `promised` or only seen. False if it did already. A segment's knowledge never
+    /// changes, so knowing a frontier's epoch is knowing all of it.
+    pub(crate) fn learn(&mut self, frontier: &Frontier, promised: bool) -> bool {
+        let known = if promised {
+            self.is_promised(frontier.epoch)
+        } else {
+            self.knows(frontier.epoch)
+        };
+        if known {
             return false;
         }
-        let clock = Arc::make_mut(&mut self.clock);
-        clock.join(&frontier.clock);
-        clock.raise(frontier.epoch.slot, frontier.epoch.time);
+        Arc::make_mut(&mut self.clock).join(frontier, promised);
         self.now.time += 1;
         self.published = false;
         true
@@ -160,9 +245,9 @@ mod tests {
         let frontier = a.frontier();
         let (after, opens) = a.operate();
         assert!(opens && !b.knows(before));
-        assert!(b.learn(&frontier));
+        assert!(b.learn(&frontier, true));
         assert!(b.knows(before) && !b.knows(after));
-        assert!(!b.learn(&frontier), "known already");
+        assert!(!b.learn(&frontier, true), "known already");
     }
 
     #[test]
@@ -171,7 +256,7 @@ mod tests {
         let (first, _) = lines[0].operate();
         for i in 0..3 {
             let frontier = lines[i].frontier();
-            lines[i + 1].learn(&frontier);
+            lines[i + 1].learn(&frontier, true);
         }
         assert!(lines[3].knows(first));
     }
@@ -182,10 +267,26 @@ mod tests {
         let (work, _) = a.operate();
         b.operate();
         let early = b.frontier();
-        b.learn(&a.frontier());
-        c.learn(&early);
+        b.learn(&a.frontier(), true);
+        c.learn(&early, true);
         assert!(b.knows(work) && !c.knows(work));
-        c.learn(&b.frontier());
+        c.learn(&b.frontier(), true);
         assert!(c.knows(work));
+    }
+
+    #[test]
+    fn what_is_only_seen_is_not_promised_until_it_is() {
+        let mut lines: Vec<Timeline> = (0..3).map(Timeline::new).collect();
+        let (work, _) = lines[0].operate();
+        let frontier = lines[0].frontier();
+        assert!(lines[1].learn(&frontier, false));
+        assert!(lines[1].knows(work) && !lines[1].is_promised(work));
+        let passed_on = lines[1].frontier();
+        lines[2].learn(&passed_on, true);
+        assert!(lines[2].is_promised(passed_on.epoch));
+        assert!(lines[2].knows(work) && !lines[2].is_promised(work));
+        assert!(lines[2].learn(&frontier, true), "the promise is news");
+        assert!(lines[2].is_promised(work) && lines[2].clock.promised.is_none());
+        assert!(!lines[1].is_promised(work));
     }
 }

@@ -3,20 +3,21 @@
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use streamcheck_model::{
-    Action, Call, Direction, FreeKind, HostMemory, MemoryKind, Mode, NameId, Names, Operation,
+    Action, Call, DeviceId, Flag, FreeKind, Handle, MemoryKind, Mode, NameId, Names, Operation,
     Outcome, Pointer, Region, StackId, StreamRef, ThreadId,
 };
 
 use crate::graph::Reason;
 use crate::memory::{Allocation, Memory};
 use crate::op::{Access, OpRef};
-use crate::order::{Order, StreamId, StreamKind, Waited};
+use crate::order::{Order, Scope, StreamId, StreamKind, Waited};
 use crate::rules::violation::{Free, Use, Violation};
 use crate::rules::{
     self, Level, Levels, RuleCode, sc102_use_after_free, sc106_invalid_free, sc109_data_race,
-    sc112_wait_on_unrecorded_event, sc201_pageable_async_copy, sc202_default_stream_serialization,
+    sc111_leaked_allocation, sc112_wait_on_unrecorded_event, sc202_default_stream_serialization,
+    sc204_redundant_sync,
 };
-use crate::shadow::{Footprint, Shadow};
+use crate::shadow::Footprint;
 use crate::view::View;
 use crate::{BlindSpot, EventFacts, Finding, Summary};
 
@@ -35,17 +36,26 @@ struct PendingFree {
     found: Vec<Violation>,
 }
 
-/// One side of a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
-    /// Device or managed memory.
-    Device,
-    /// Page-locked host memory.
-    Pinned,
-    /// Host memory that is not page-locked.
-    Pageable,
-    /// No telling.
-    Unknown,
+/// What an operation does to one piece of memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Touch {
+    pub(crate) footprint: Footprint,
+    pub(crate) mode: Mode,
+    /// It may happen before earlier work of its stream does.
+    pub(crate) early: bool,
+    /// Streams signal each other with it: it has to be there, and races with nothing.
+    pub(crate) signals: bool,
+}
+
+impl Touch {
+    pub(crate) fn new(footprint: Footprint, mode: Mode) -> Self {
+        Self {
+            footprint,
+            mode,
+            early: false,
+            signals: false,
+        }
+    }
 }
 
 /// Checks a stream of operations.
@@ -53,15 +63,17 @@ enum Side {
 pub struct Engine {
     levels: Levels,
     names: Names,
-    order: Order,
-    memory: Memory,
+    pub(crate) order: Order,
+    pub(crate) memory: Memory,
+    /// Host memory that pending copies use and CUDA was never told of.
+    pub(crate) system: Vec<u64>,
     /// The free that each thread is in.
     pending: Vec<(ThreadId, PendingFree)>,
     known: FxHashMap<FindingKey, usize>,
     counts: Vec<u64>,
     sequence: u64,
     launches: u64,
-    copies: u64,
+    pub(crate) copies: u64,
     allocations: u64,
     blind_spots: Vec<(NameId, u64, NameId)>,
     evicted_accesses: u64,
@@ -71,11 +83,16 @@ impl Engine {
     /// An engine that knows nothing yet.
     #[must_use]
     pub fn new(levels: Levels) -> Self {
+        let mut order = Order::default();
+        if levels.of(RuleCode::SC204) != Level::Off {
+            order.judge_waits();
+        }
         Self {
             levels,
             names: Names::default(),
-            order: Order::default(),
+            order,
             memory: Memory::default(),
+            system: Vec::new(),
             pending: Vec::new(),
             known: FxHashMap::default(),
             counts: Vec::new(),
@@ -170,6 +187,8 @@ impl Engine {
             Action::FreeEnded { .. }
                 | Action::HostFunctionStarted { .. }
                 | Action::StreamNamed { .. }
+                | Action::Barrier { .. }
+                | Action::Ended
                 | Action::BlindSpot { .. }
         );
         self.sequence += u64::from(!silent);
@@ -199,35 +218,87 @@ impl Engine {
             }
             Action::StreamWaited { stream, event } => {
                 let (id, op) = self.on_stream(stream, call);
-                match self.order.wait(id, event, op) {
-                    Waited::Ordered => {}
-                    Waited::Unrecorded => found.push(sc112_wait_on_unrecorded_event::check(op)),
-                    Waited::Unknown => {
-                        self.blind_spot("event-of-unknown-origin", NameId::default())
-                    }
+                let waited = self.order.wait(id, event, op);
+                self.waited(waited, op, found);
+            }
+            Action::EventSynchronized { event, polled } => {
+                let op = self.on_host(call);
+                match self.order.synchronize_event(event, op) {
+                    // Seen to do nothing, as a wait on the device; often a first round's.
+                    Waited::Unrecorded => {}
+                    Waited::Redundant if polled => {}
+                    waited => self.waited(waited, op, found),
                 }
             }
-            Action::EventSynchronized { event } => {
-                let op = OpRef::new(self.sequence, call, None);
-                if self.order.synchronize_event(event, op) == Waited::Unknown {
-                    self.blind_spot("event-of-unknown-origin", NameId::default());
-                }
-            }
-            Action::StreamSynchronized { stream } => {
+            Action::StreamSynchronized { stream, polled } => {
                 let (id, op) = self.on_stream(stream, call);
-                self.order.synchronize_stream(id, Reason::HostSync, op);
+                if self.order.synchronize_stream(id, Reason::HostSync, op) && !polled {
+                    found.push(sc204_redundant_sync::check(op));
+                }
             }
             Action::DeviceSynchronized => {
-                let op = OpRef::new(self.sequence, call, None);
-                self.order
-                    .synchronize_device(call.device.0, Reason::HostSync, op);
+                self.synchronized(Scope::Device(call.device), call, found);
+            }
+            Action::ContextSynchronized => self.synchronized(here(call), call, found),
+            Action::ContextRecorded { event } => {
+                let op = self.on_host(call);
+                self.order.record_scope(event, here(call), call, op);
+            }
+            Action::ContextWaited { event } => {
+                let op = self.on_host(call);
+                let waited = self.order.wait_scope(event, here(call), call, op);
+                self.waited(waited, op, found);
+            }
+            Action::ContextDestroyed => self.context_destroyed(call, found),
+            Action::Barrier { ref devices } => {
+                let op = self.on_host(call);
+                self.order.barrier(devices, call, op);
+            }
+            Action::Enqueued { stream } => {
+                let (id, op) = self.on_stream(stream, call);
+                self.order.submit(id, op);
+            }
+            Action::ValueWritten {
+                stream,
+                flag,
+                value,
+            } => {
+                let (id, op) = self.on_stream(stream, call);
+                let access = self.order.write_value(id, flag, value, op);
+                self.signals_with(id, flag, access, found);
+            }
+            Action::ValueWaited {
+                stream,
+                flag,
+                value,
+                condition,
+            } => {
+                let (id, op) = self.on_stream(stream, call);
+                let (access, ordered) = self.order.wait_for_value(id, flag, value, condition, op);
+                if !ordered {
+                    self.blind_spot("value-wait-of-unseen-end", call.api);
+                }
+                self.signals_with(id, flag, access, found);
+            }
+            Action::PoolDestroyed { pool } => {
+                let op = self.on_host(call);
+                self.leaked(
+                    op,
+                    |block| block.pool == pool && pool != Handle::default(),
+                    found,
+                );
+            }
+            Action::Ended => {
+                let op = self.on_host(call);
+                self.leaked(op, |_| true, found);
             }
             Action::Allocated {
                 address,
                 size,
                 kind,
                 stream,
-            } => self.allocated(call, address, size, kind, stream),
+                pool,
+            } => self.allocated(call, address, size, kind, stream, pool),
             Action::FreeBegun {
                 address,
                 kind,
@@ -252,6 +323,9 @@ impl Engine {
             } => {
                 self.copied(call, stream, to, from, direction, host, synchronous, found);
             }
+            Action::CopiedTogether { stream, ref copies } => {
+                self.copied_together(call, stream, copies, found);
+            }
             Action::Filled {
                 stream,
                 to,
@@ -262,16 +336,90 @@ impl Engine {
                 self.order.enqueue_host_function(token, id, op);
             }
             Action::HostFunctionStarted { token } => {
-                let op = OpRef::new(self.sequence, call, None);
+                let op = self.on_host(call);
                 self.order.start_host_function(token, op);
             }
             Action::BlindSpot { kind, example } => self.count_blind_spot(kind, example),
         }
     }
 
-    fn on_stream(&mut self, stream: StreamRef, call: &Call) -> (StreamId, OpRef) {
+    pub(crate) fn on_stream(&mut self, stream: StreamRef, call: &Call) -> (StreamId, OpRef) {
         let id = self.order.resolve(stream, call);
         (id, OpRef::new(self.sequence, call, Some(id)))
+    }
+
+    fn on_host(&self, call: &Call) -> OpRef {
+        OpRef::new(self.sequence, call, None)
+    }
+
+    /// What a wait came to.
+    fn waited(&mut self, waited: Waited, op: OpRef, found: &mut Vec<Violation>) {
+        match waited {
+            Waited::Ordered => {}
+            Waited::Redundant => found.push(sc204_redundant_sync::check(op)),
+            Waited::Unrecorded => found.push(sc112_wait_on_unrecorded_event::check(op)),
+            Waited::Unknown => self.blind_spot("event-of-unknown-origin", NameId::default()),
+        }
+    }
+
+    fn synchronized(&mut self, scope: Scope, call: &Call, found: &mut Vec<Violation>) {
+        let op = self.on_host(call);
+        if self.order.synchronize(scope, Reason::HostSync, op) {
+            found.push(sc204_redundant_sync::check(op));
+        }
+    }
+
+    /// What ends with its context: its streams, and its memory, of which nothing is
+    /// known from now on.
+    fn context_destroyed(&mut self, call: &Call, found: &mut Vec<Violation>) {
+        let (scope, op) = (here(call), self.on_host(call));
+        self.order.synchronize(scope, Reason::HostSync, op);
+        let inside = |block: &Allocation| scope.holds(block.birth.op.device, block.context);
+        self.leaked(op, inside, found);
+        let gone: Vec<u64> = self
+            .memory
+            .all_mut()
+            .filter(|block| inside(block) && block.kind != MemoryKind::System)
+            .map(|block| block.address)
+            .collect();
+        for address in gone {
+            self.memory.remove(address);
+        }
+        self.order.destroy_context(scope);
+    }
+
+    /// Reports the stream-ordered memory among `concerned` that is not freed.
+    fn leaked(
+        &mut self,
+        op: OpRef,
+        concerned: impl Fn(&Allocation) -> bool,
+        found: &mut Vec<Violation>,
+    ) {
+        if self.levels.of(RuleCode::SC111) == Level::Off {
+            return;
+        }
+        for block in self.memory.all_mut().filter(|block| concerned(block)) {
+            found.extend(sc111_leaked_allocation::check(op, block));
+        }
+    }
+
+    /// A stream works on a flag. Streams do so to signal each other, so that is no race;
+    /// the memory has to be there, though.
+    fn signals_with(
+        &mut self,
+        id: StreamId,
+        flag: Flag,
+        access: Access,
+        found: &mut Vec<Violation>,
+    ) {
+        if let Flag::Memory(address) = flag {
+            let word = Footprint::Exact(Region::linear(address, 4));
+            let touch = Touch {
+                signals: true,
+                ..Touch::new(word, Mode::Unknown)
+            };
+            self.touch(id, access, &[touch], found);
+        }
     }
 
     fn blind_spot(&mut self, kind: &str, example: NameId) {
@@ -297,6 +445,7 @@ impl Engine {
         size: u64,
         kind: MemoryKind,
         stream: Option<StreamRef>,
+        pool: Handle,
     ) {
         self.allocations += 1;
         if address == 0 {
@@ -305,10 +454,7 @@ impl Engine {
         let birth = match stream {
             Some(stream) => {
                 let (id, op) = self.on_stream(stream, call);
-                Access {
-                    epoch: self.order.submit(id, op),
-                    op,
-                }
+                self.order.submit(id, op)
             }
             None => Access {
                 epoch: self.order.host_now(),
@@ -316,13 +462,8 @@ impl Engine {
             },
         };
         self.memory.insert(Box::new(Allocation {
-            address,
-            size,
-            kind,
-            birth,
-            uses: SmallVec::new(),
-            shadow: Shadow::default(),
-            recycled: None,
+            pool,
+            ..Allocation::new((address, size), kind, birth, call.context)
         }));
     }
 
@@ -343,6 +484,7 @@ impl Engine {
             op,
             kind,
             address,
+            strict: false,
         };
         let mut found: Vec<Violation> = sc106_invalid_free::check(&free, &self.memory)
             .into_iter()
@@ -352,6 +494,16 @@ impl Engine {
             && let Some(live) = self.memory.live(address)
         {
             rules::check_free(&free, live, &mut found);
+            if found.is_empty() && self.order.leans() {
+                let strict = Free {
+                    strict: true,
+                    ..free
+                };
+                rules::check_free(&strict, live, &mut found);
+                for violation in &mut found {
+                    *violation = violation.leaning();
+                }
+            }
             // The C library's free takes the pages, not the registration.
             if kind != FreeKind::Libc {
                 allocation = self.memory.remove(address);
@@ -391,9 +543,12 @@ impl Engine {
             return;
         }
         // A call that failed has put nothing into its stream.
-        let epoch = match stream {
+        let free = match stream {
             Some(id) if outcome == Outcome::Succeeded => self.order.submit(id, op),
-            _ => self.order.host_now(),
+            _ => Access {
+                epoch: self.order.host_now(),
+                op,
+            },
         };
         match (outcome, allocation) {
             (Outcome::Succeeded, Some(allocation)) => {
@@ -401,11 +556,14 @@ impl Engine {
                 found.extend(judged);
                 // Host addresses go back to the C library, which may hand them out
                 // for anything; only device addresses are CUDA's alone.
-                if matches!(
-                    memory,
-                    MemoryKind::StreamOrdered | MemoryKind::Device | MemoryKind::Mapped
-                ) {
-                    self.memory.bury(allocation.into_past(Access { epoch, op }));
+                let device = DeviceId(allocation.birth.op.device);
+                if kind != FreeKind::Import
+                    && matches!(
+                        memory,
+                        MemoryKind::StreamOrdered | MemoryKind::Device | MemoryKind::Mapped
+                    )
+                {
+                    self.memory.bury(allocation.into_past(free));
                 }
                 let waits = match kind {
                     FreeKind::Sync => memory != MemoryKind::StreamOrdered,
@@ -415,7 +573,7 @@ impl Engine {
                 };
                 if waits {
                     self.order
-                        .synchronize_device(call.device.0, Reason::ImplicitSync, op);
+                        .synchronize(Scope::Device(device), Reason::ImplicitSync, op);
                 }
             }
             (Outcome::Succeeded, None) => found.extend(judged),
@@ -429,6 +587,7 @@ impl Engine {
                     op,
                     kind,
                     address,
+                    strict: false,
                 };
                 found.push(sc106_invalid_free::refused(&free));
             }
@@ -458,21 +617,21 @@ impl Engine {
         if doubtful {
             self.blind_spot("pointers-in-large-structs", kernel);
         }
-        let uses: SmallVec<[(Footprint, Mode); 8]> = pointers
+        let uses: SmallVec<[Touch; 8]> = pointers
             .iter()
             .enumerate()
             .filter(|(_, pointer)| pointer.mode != Mode::Doubtful)
             .filter(|(place, _)| !self.ends_a_range(*place, pointers))
-            .map(|(_, pointer)| (Footprint::Pointer(pointer.address), pointer.mode))
+            .map(|(_, pointer)| Touch::new(Footprint::Pointer(pointer.address), pointer.mode))
             .collect();
         self.serializes(
             id,
             op,
-            uses.iter().map(|(footprint, _)| footprint.address()),
+            uses.iter().map(|touch| touch.footprint.address()),
             found,
         );
-        let epoch = self.order.submit(id, op);
-        self.touch(id, Access { epoch, op }, &uses, found);
+        let access = self.order.submit(id, op);
+        self.touch(id, access, &uses, found);
     }
 
     /// Whether the pointer at `place` begins one block only because another, which
@@ -496,7 +655,7 @@ impl Engine {
     }
 
     /// Reports work on the legacy stream that holds up others.
-    fn serializes(
+    pub(crate) fn serializes(
         &self,
         id: StreamId,
         op: OpRef,
@@ -517,172 +676,90 @@ impl Engine {
     }
 
     /// Checks and remembers what an operation touches.
-    fn touch(
+    pub(crate) fn touch(
         &mut self,
         id: StreamId,
         access: Access,
-        uses: &[(Footprint, Mode)],
+        touched: &[Touch],
         found: &mut Vec<Violation>,
     ) {
         let reported = found.len();
-        for &(footprint, mode) in uses {
-            let used = Use {
-                order: &self.order,
-                stream: id,
-                op: access.op,
-                footprint,
-                mode,
-            };
-            let Some(allocation) = self.memory.live_mut(footprint.address()) else {
-                if let Some(past) = self.memory.freed(footprint.address()) {
-                    push_once(found, reported, sc102_use_after_free::check(&used, past));
+        for touch in touched {
+            let mut address = touch.footprint.address();
+            self.touch_block(id, access, *touch, address, reported, found);
+            if let Footprint::Exact(region) = touch.footprint {
+                while let Some(next) = self.memory.next_mapping(address)
+                    && next < region.end()
+                {
+                    self.touch_block(id, access, *touch, next, reported, found);
+                    address = next;
                 }
-                continue;
-            };
-            if let Some(violation) = rules::check_lifetime(&used, allocation) {
-                push_once(found, reported, violation);
-                allocation.used(access);
-                continue;
             }
-            if let Some(violation) = sc109_data_race::check(&used, allocation) {
-                push_once(found, reported, violation);
+        }
+    }
+
+    /// Checks and remembers what an operation does to the block at `address`.
+    fn touch_block(
+        &mut self,
+        id: StreamId,
+        access: Access,
+        touch: Touch,
+        address: u64,
+        reported: usize,
+        found: &mut Vec<Violation>,
+    ) {
+        let Touch {
+            footprint,
+            mode,
+            early,
+            signals,
+        } = touch;
+        let used = Use {
+            order: &self.order,
+            stream: id,
+            op: access.op,
+            footprint,
+            mode,
+            early,
+            strict: false,
+        };
+        let Some(allocation) = self.memory.live_mut(address) else {
+            if let Some(past) = self.memory.freed(address) {
+                push_once(found, reported, sc102_use_after_free::check(&used, past));
             }
+            return;
+        };
+        if let Some(violation) = rules::check_lifetime(&used, allocation) {
+            push_once(found, reported, violation);
             allocation.used(access);
-            let order = &self.order;
-            self.evicted_accesses += allocation.shadow.add(
-                footprint,
-                mode,
-                access,
-                |old| order.stream_knows(id, old.epoch),
-                |old| order.host_knows(old.epoch),
-            );
-        }
-    }
-
-    /// What a side of a copy is, given what the call states.
-    fn side(&self, region: Region, stated_host: Option<bool>, host: HostMemory) -> Side {
-        match (
-            self.memory.live(region.address).map(|block| block.kind),
-            stated_host,
-        ) {
-            (Some(kind), Some(true)) if !kind.is_host() && kind != MemoryKind::Managed => {
-                Side::Pageable
-            }
-            (Some(kind), _) if kind.is_host() => Side::Pinned,
-            (Some(_), _) | (None, Some(false)) => Side::Device,
-            (None, stated) => match (host, stated) {
-                (HostMemory::Pinned, _) => Side::Pinned,
-                (HostMemory::Pageable, _) | (HostMemory::Unasked, Some(true)) => Side::Pageable,
-                (HostMemory::Unasked, _) => Side::Unknown,
-            },
-        }
-    }
-
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "a copy is described by that many things"
-    )]
-    fn copied(
-        &mut self,
-        call: &Call,
-        stream: StreamRef,
-        to: Region,
-        from: Region,
-        direction: Direction,
-        host: HostMemory,
-        synchronous: bool,
-        found: &mut Vec<Violation>,
-    ) {
-        self.copies += 1;
-        let (from_host, to_host) = match direction {
-            Direction::HostToHost => (Some(true), Some(true)),
-            Direction::HostToDevice => (Some(true), Some(false)),
-            Direction::DeviceToHost => (Some(false), Some(true)),
-            Direction::DeviceToDevice => (Some(false), Some(false)),
-            Direction::Inferred => (None, None),
-        };
-        let (source, target) = (
-            self.side(from, from_host, host),
-            self.side(to, to_host, host),
-        );
-        let (id, mut op) = self.on_stream(stream, call);
-        if to.bytes() == 0 {
-            self.order.submit(id, op);
             return;
         }
-        op.staged = synchronous && source == Side::Pageable;
-        self.serializes(id, op, [to.address, from.address].into_iter(), found);
-        let epoch = self.order.submit(id, op);
-        let mut uses: SmallVec<[(Footprint, Mode); 2]> = SmallVec::new();
-        // Pageable memory is the C library's: what is remembered of its address
-        // says nothing, and the call is done with it when it returns.
-        if matches!(source, Side::Device | Side::Pinned | Side::Unknown) {
-            uses.push((Footprint::Exact(from), Mode::Read));
-        }
-        if matches!(target, Side::Device | Side::Pinned | Side::Unknown) {
-            uses.push((Footprint::Exact(to), Mode::Write));
-        }
-        self.touch(id, Access { epoch, op }, &uses, found);
-        if !synchronous {
-            for (side, region) in [(source, from), (target, to)] {
-                if side == Side::Pageable {
-                    found.push(sc201_pageable_async_copy::check(
-                        op,
-                        region.address,
-                        region.bytes(),
-                    ));
-                    break;
-                }
-            }
-        }
-        // What the call itself waits for ("API synchronization behavior" in the
-        // runtime's reference).
-        let managed =
-            |region: &Region| self.memory_kind(region.address) == Some(MemoryKind::Managed);
-        let both_host = source != Side::Device && target != Side::Device;
-        let waits = match (source, target) {
-            _ if both_host && direction != Direction::Inferred => Some(Reason::HostSync),
-            (Side::Pageable | Side::Pinned, Side::Pageable | Side::Pinned) => {
-                Some(Reason::HostSync)
-            }
-            (_, Side::Pageable) if !synchronous => Some(Reason::ImplicitSync),
-            (_, Side::Pageable | Side::Pinned) if synchronous => Some(Reason::HostSync),
-            (Side::Pinned, Side::Device) if synchronous => Some(Reason::HostSync),
-            (Side::Unknown, _) | (_, Side::Unknown) if synchronous => Some(Reason::Unseen),
-            // Managed memory may be on either side.
-            _ if synchronous && [from, to].iter().any(managed) => Some(Reason::Unseen),
-            _ => None,
-        };
-        if let Some(reason) = waits {
-            self.order.synchronize_stream(id, reason, op);
-        }
-    }
-
-    fn filled(
-        &mut self,
-        call: &Call,
-        stream: StreamRef,
-        to: Region,
-        synchronous: bool,
-        found: &mut Vec<Violation>,
-    ) {
-        self.copies += 1;
-        let (id, op) = self.on_stream(stream, call);
-        self.serializes(id, op, [to.address].into_iter(), found);
-        let epoch = self.order.submit(id, op);
-        if to.bytes() == 0 {
+        if signals {
+            allocation.used(access);
             return;
         }
-        self.touch(
-            id,
-            Access { epoch, op },
-            &[(Footprint::Exact(to), Mode::Write)],
-            found,
-        );
-        let kind = self.memory_kind(to.address);
-        if synchronous && kind.is_some_and(|kind| kind.is_host() || kind == MemoryKind::Managed) {
-            self.order.synchronize_stream(id, Reason::HostSync, op);
+        if let Some(violation) = sc109_data_race::check(&used, allocation) {
+            push_once(found, reported, violation);
+        } else if self.order.leans() {
+            let strict = Use {
+                strict: true,
+                ..used
+            };
+            let leans = rules::check_lifetime(&strict, allocation)
+                .or_else(|| sc109_data_race::check(&strict, allocation));
+            if let Some(violation) = leans {
+                push_once(found, reported, violation.leaning());
+            }
         }
+        allocation.used(access);
+        let order = &self.order;
+        self.evicted_accesses += allocation.shadow.add(
+            footprint,
+            mode,
+            access,
+            |old| order.stream_is_promised(id, old.epoch),
+            |old| order.host_knows(old.epoch),
+        );
     }
 
     /// Counts a violation, and puts it into words if it is new.
@@ -732,6 +809,11 @@ impl Engine {
         self.counts.push(1);
         Some(finding)
     }
+}
+
+/// The context of a call.
+fn here(call: &Call) -> Scope {
+    Scope::Context(call.device, call.context)
 }
 
 /// Adds a violation unless this operation broke the same rule on the same block.

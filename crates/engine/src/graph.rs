@@ -26,6 +26,10 @@ pub(crate) enum Reason {
     Submission,
     /// The legacy default stream's barrier.
     LegacyStream,
+    /// A value that a stream wrote ended another's wait.
+    ValueWait,
+    /// A context's or a device's streams all wait, or are waited for.
+    Scope,
     /// A host function ran.
     HostFunction,
     /// A call that happens to wait, though NVIDIA does not say so.
@@ -42,6 +46,8 @@ impl Reason {
             Self::HostSync => "host synchronize",
             Self::Submission => "submission after what the host knows complete",
             Self::LegacyStream => "legacy default stream",
+            Self::ValueWait => "value wait",
+            Self::Scope => "all streams of a context or device",
             Self::HostFunction => "host function",
             Self::ImplicitSync => "implicit synchronize",
             Self::Unseen => "unseen, taken as ordered",

@@ -13,6 +13,7 @@ mod address_map;
 #[cfg(test)]
 mod agreement;
 mod clock;
+mod copies;
 mod engine;
 mod finding;
 mod graph;
@@ -21,6 +22,7 @@ mod op;
 mod order;
 mod rules;
 mod shadow;
+mod values;
 mod view;
 
 pub use engine::Engine;

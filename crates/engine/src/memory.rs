@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
-use streamcheck_model::MemoryKind;
+use streamcheck_model::{ContextId, Handle, MemoryKind};
 
 use crate::address_map::AddressMap;
 use crate::op::Access;
@@ -15,6 +15,12 @@ pub(crate) struct Allocation {
     pub(crate) address: u64,
     pub(crate) size: u64,
     pub(crate) kind: MemoryKind,
+    /// The context of the allocating call.
+    pub(crate) context: ContextId,
+    /// The pool that it named, or 0.
+    pub(crate) pool: Handle,
+    /// It was found never to be freed.
+    pub(crate) leaked: bool,
     /// The allocating call, and for stream-ordered memory when it happens.
     pub(crate) birth: Access,
     /// The last use on each timeline.
@@ -38,6 +44,27 @@ pub(crate) struct Past {
 }
 
 impl Allocation {
+    /// Memory of which nothing has been used yet, by its first byte and its size.
+    pub(crate) fn new(
+        (address, size): (u64, u64),
+        kind: MemoryKind,
+        birth: Access,
+        context: ContextId,
+    ) -> Self {
+        Self {
+            address,
+            size,
+            kind,
+            context,
+            pool: Handle::default(),
+            leaked: false,
+            birth,
+            uses: SmallVec::new(),
+            shadow: Shadow::default(),
+            recycled: None,
+        }
+    }
+
     pub(crate) fn end(&self) -> u64 {
         self.address.saturating_add(self.size.max(1))
     }
@@ -120,6 +147,19 @@ impl Memory {
             allocation.recycled = newest.filter(|past| past.kind == MemoryKind::StreamOrdered);
         }
         self.live.insert(start, end, allocation);
+    }
+
+    /// The live allocations.
+    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut Allocation> {
+        self.live.values_mut().map(|block| &mut **block)
+    }
+
+    /// The mapping that begins where the one at `address` ends: a buffer may lie over
+    /// several.
+    pub(crate) fn next_mapping(&self, address: u64) -> Option<u64> {
+        let here = self.live(address)?;
+        let next = self.live(here.end())?;
+        (here.kind == MemoryKind::Mapped && next.kind == MemoryKind::Mapped).then_some(next.address)
     }
 
     /// Takes the live allocation that begins at `address` away.

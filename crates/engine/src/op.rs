@@ -21,6 +21,9 @@ pub(crate) struct OpRef {
     /// A copy from pageable memory that the call staged and did not wait for,
     /// although it looks synchronous.
     pub(crate) staged: bool,
+    /// It comes after a wait whose end was not seen, so that its order to what is
+    /// submitted later is not known.
+    pub(crate) order_unknown: bool,
 }
 
 impl OpRef {
@@ -34,6 +37,7 @@ impl OpRef {
             device: call.device.0,
             stream,
             staged: false,
+            order_unknown: false,
         }
     }
 }

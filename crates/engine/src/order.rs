@@ -9,7 +9,10 @@
 //! - an event record captures its stream's past, and a wait, a synchronize or a
 //!   successful query passes that on;
 //! - an operation on a context's legacy default stream comes after all earlier
-//!   work of the context's blocking streams, and before all their later work.
+//!   work of the context's blocking streams, and before all their later work;
+//! - what a whole context or device takes part in goes through a line of its own,
+//!   which streams made later come after too;
+//! - a wait for a value comes after the writes that could end it (`values`).
 //!
 //! A wait made on the device teaches the host nothing.
 
@@ -17,11 +20,14 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
 use rustc_hash::FxHashMap;
-use streamcheck_model::{Call, ContextId, Handle, NameId, StreamRef, ThreadId};
+use streamcheck_model::{
+    Call, Condition, ContextId, DeviceId, Flag, Handle, NameId, StreamRef, ThreadId,
+};
 
-use crate::clock::{Epoch, Frontier, HOST, Slot, Timeline};
+use crate::clock::{Epoch, Frontier, HOST, Slot, Time, Timeline};
 use crate::graph::{Link, Reason, SegmentGraph};
-use crate::op::OpRef;
+use crate::op::{Access, OpRef};
+use crate::values::{Ended, Values};
 
 /// A stream's identity, never given out twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,6 +52,8 @@ pub(crate) enum StreamKind {
     PerThread(ThreadId),
     Blocking,
     NonBlocking,
+    /// No stream: where the streams of a context or a device meet.
+    Meeting,
 }
 
 #[derive(Debug)]
@@ -62,6 +70,8 @@ struct Stream {
     awaits_barrier: bool,
     /// Its last operation and when that was.
     last: Option<(Epoch, OpRef)>,
+    /// When its last operation other than an event record was.
+    work: Time,
 }
 
 #[derive(Debug, Default)]
@@ -71,9 +81,45 @@ struct Context {
     barrier: Vec<StreamId>,
 }
 
+/// Which streams a call means that names none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Scope {
+    /// All of a device.
+    Device(DeviceId),
+    /// A context's; with a device's primary one, those of its green contexts.
+    Context(DeviceId, ContextId),
+}
+
+/// What a meeting line is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Meet {
+    /// It comes after earlier work.
+    After,
+    /// Later work comes after it.
+    Before,
+}
+
+impl Scope {
+    pub(crate) fn holds(self, device: u16, context: ContextId) -> bool {
+        match self {
+            Self::Device(whole) => whole.0 == device,
+            Self::Context(of, whole) => {
+                whole == context || (whole.is_primary() && context.is_green() && of.0 == device)
+            }
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Event {
-    record: Option<(Frontier, OpRef)>,
+    record: Option<Record>,
+}
+
+#[derive(Clone, Debug)]
+struct Record {
+    frontier: Frontier,
+    /// Whoever knows this much of the stream learns of no work by the record.
+    work: Time,
 }
 
 /// How a wait for an event turned out.
@@ -81,6 +127,8 @@ struct Event {
 pub(crate) enum Waited {
     /// The edge holds.
     Ordered,
+    /// The edge held already.
+    Redundant,
     /// The event has no record, so the wait does nothing.
     Unrecorded,
     /// The event's history is not known.
@@ -107,6 +155,14 @@ pub(crate) struct Order {
     contexts: FxHashMap<ContextId, Context>,
     events: FxHashMap<Handle, Event>,
     host_functions: FxHashMap<u64, Frontier>,
+    /// Lines on which the streams of a scope meet: those that its later work comes
+    /// after, and those that only gathered its earlier work.
+    meetings: FxHashMap<(Scope, Meet), StreamId>,
+    values: Values,
+    /// Whether to tell waits that add nothing.
+    judges_waits: bool,
+    /// Whether any wait that is not promised has ordered anything.
+    leans: bool,
     /// Destroyed streams whose slots may still be needed.
     destroyed: VecDeque<StreamId>,
     /// The streams that have a slot of their own.
@@ -127,6 +183,10 @@ impl Default for Order {
             contexts: FxHashMap::default(),
             events: FxHashMap::default(),
             host_functions: FxHashMap::default(),
+            meetings: FxHashMap::default(),
+            values: Values::default(),
+            judges_waits: false,
+            leans: false,
             destroyed: VecDeque::new(),
             current: Vec::new(),
             slots: vec![None],
@@ -137,6 +197,11 @@ impl Default for Order {
 }
 
 impl Order {
+    /// Also tells which waits add nothing.
+    pub(crate) fn judge_waits(&mut self) {
+        self.judges_waits = true;
+    }
+
     fn add(&mut self, kind: StreamKind, handle: Handle, call: &Call) -> StreamId {
         let id = StreamId::from_index(self.streams.len());
         let line = self.timeline();
@@ -158,8 +223,28 @@ impl Order {
             name: NameId::default(),
             awaits_barrier: false,
             last: None,
+            work: 0,
         });
+        if kind != StreamKind::Meeting {
+            self.come_after_meetings(id);
+        }
         id
+    }
+
+    /// A new stream comes after what was to come before all later work of its
+    /// context or device.
+    fn come_after_meetings(&mut self, id: StreamId) {
+        let (device, context) = (self.stream(id).device, self.stream(id).context);
+        let met: Vec<StreamId> = self
+            .meetings
+            .iter()
+            .filter(|((scope, meet), _)| *meet == Meet::Before && scope.holds(device, context))
+            .map(|(_, line)| *line)
+            .collect();
+        for line in met {
+            let frontier = self.stream_mut(line).line.frontier();
+            self.learn(id, &frontier, Reason::Scope, None);
+        }
     }
 
     fn stream(&self, id: StreamId) -> &Stream {
@@ -214,6 +299,25 @@ impl Order {
         id
     }
 
+    /// The streams of a context that ended are gone with it.
+    pub(crate) fn destroy_context(&mut self, scope: Scope) {
+        let (streams, destroyed) = (&self.streams, &mut self.destroyed);
+        let mut gone = |id: StreamId| {
+            let stream = &streams[id.index()];
+            let gone = scope.holds(stream.device, stream.context);
+            if gone {
+                destroyed.push_back(id);
+            }
+            gone
+        };
+        self.created.retain(|_, id| !gone(*id));
+        self.per_thread.retain(|_, id| !gone(*id));
+        self.contexts.retain(|_, context| {
+            let legacy = context.legacy.is_some_and(&mut gone);
+            !legacy
+        });
+    }
+
     /// The handle is free for another stream; the work of this one goes on.
     pub(crate) fn destroy_stream(&mut self, handle: Handle) {
         self.destroyed.extend(self.created.remove(&handle));
@@ -234,7 +338,7 @@ impl Order {
 
     /// Streams seen, default streams included.
     pub(crate) fn stream_count(&self) -> usize {
-        self.streams.len()
+        self.streams.len() - self.meetings.len()
     }
 
     /// A timeline for a new stream: in the slot of a destroyed stream whose work the
@@ -243,7 +347,7 @@ impl Order {
     /// out from now on comes after what the host knows.
     fn timeline(&mut self) -> Timeline {
         const LOOKED_AT: usize = 16;
-        let over = |id: &StreamId| self.host.knows(self.stream(*id).line.now());
+        let over = |id: &StreamId| self.host.is_promised(self.stream(*id).line.now());
         let place = self.destroyed.iter().take(LOOKED_AT).position(over);
         if let Some(old) = place.and_then(|place| self.destroyed.remove(place)) {
             self.current.retain(|id| *id != old);
@@ -265,31 +369,92 @@ impl Order {
     }
 
     fn host_learns(&mut self, frontier: &Frontier, reason: Reason, call: OpRef) -> bool {
-        learn(
+        let news = learn(
             &mut self.graph,
             &mut self.host,
             frontier,
             reason,
             Some(call),
-        )
+        );
+        self.leans |= news && reason == Reason::ImplicitSync;
+        // A guess ends no wait.
+        if reason != Reason::Unseen && !frontier.awaits().is_empty() {
+            let ended: Vec<Frontier> = frontier
+                .awaits()
+                .iter()
+                .filter_map(|wait| match self.values.ended(*wait) {
+                    Ended::By(write) => Some(write.clone()),
+                    Ended::Open | Ended::Known => None,
+                })
+                .collect();
+            self.values.known(frontier.awaits());
+            for write in &ended {
+                self.host_learns(write, reason, call);
+            }
+        }
+        if !self.host.awaits().is_empty() {
+            let values = &self.values;
+            self.host
+                .retain_awaits(|wait| matches!(values.ended(wait), Ended::Open));
+        }
+        news
+    }
+
+    /// Drops the waits that are over, and puts the stream after what ended them.
+    #[cold]
+    fn settle_waits(&mut self, id: StreamId) {
+        let mut ended: Vec<Frontier> = Vec::new();
+        loop {
+            let line = &mut self.streams[id.index()].line;
+            for &wait in line.awaits() {
+                if let Ended::By(write) = self.values.ended(wait)
+                    && !line.is_promised(write.epoch)
+                {
+                    ended.push(write.clone());
+                }
+            }
+            if ended.is_empty() {
+                break;
+            }
+            for write in ended.drain(..) {
+                self.learn(id, &write, Reason::ValueWait, None);
+            }
+        }
+        let values = &self.values;
+        self.streams[id.index()]
+            .line
+            .retain_awaits(|wait| matches!(values.ended(wait), Ended::Open));
     }
 
     /// Everything that the model orders before whatever `id` is given next.
     fn prepare(&mut self, id: StreamId) {
-        if !self.stream(id).line.knows(self.host.now()) {
+        let joins = self.prepare_line(id);
+        if !self.stream(id).line.awaits().is_empty() {
+            self.settle_waits(id);
+        }
+        if joins {
+            let stream = self.stream_mut(id);
+            stream.work = stream.line.now().time;
+        }
+    }
+
+    /// True if the stream comes after other streams' work by that.
+    fn prepare_line(&mut self, id: StreamId) -> bool {
+        let mut joins = false;
+        if !self.stream(id).line.is_promised(self.host.now()) {
             let frontier = self.host.frontier();
             self.learn(id, &frontier, Reason::Submission, None);
         }
         let context = self.stream(id).context;
         match self.stream(id).kind {
-            StreamKind::NonBlocking => {}
+            StreamKind::NonBlocking | StreamKind::Meeting => {}
             StreamKind::Legacy => {
                 let before = std::mem::take(&mut self.contexts.entry(context).or_default().barrier);
                 for other in before {
                     let stream = self.stream_mut(other);
                     stream.awaits_barrier = false;
                     let frontier = stream.line.frontier();
-                    self.learn(id, &frontier, Reason::LegacyStream, None);
+                    joins |= self.learn(id, &frontier, Reason::LegacyStream, None);
                 }
             }
             StreamKind::Blocking | StreamKind::PerThread(_) => {
@@ -298,21 +463,31 @@ impl Order {
                     .get(&context)
                     .and_then(|context| context.legacy)
                 else {
-                    return;
+                    return joins;
                 };
                 let line = &self.stream(legacy).line;
-                if self.stream(legacy).last.is_some() && !self.stream(id).line.knows(line.now()) {
+                if self.stream(legacy).last.is_some()
+                    && !self.stream(id).line.is_promised(line.now())
+                {
                     let frontier = self.stream_mut(legacy).line.frontier();
-                    self.learn(id, &frontier, Reason::LegacyStream, None);
+                    joins |= self.learn(id, &frontier, Reason::LegacyStream, None);
                 }
             }
         }
+        joins
     }
 
     /// Puts an operation into a stream.
-    pub(crate) fn submit(&mut self, id: StreamId, op: OpRef) -> Epoch {
+    pub(crate) fn submit(&mut self, id: StreamId, op: OpRef) -> Access {
+        let access = self.enqueue(id, op);
+        self.stream_mut(id).work = access.epoch.time;
+        access
+    }
+
+    fn enqueue(&mut self, id: StreamId, mut op: OpRef) -> Access {
         self.prepare(id);
         let stream = &mut self.streams[id.index()];
+        op.order_unknown = !stream.line.awaits().is_empty();
         let (epoch, opens) = stream.line.operate();
         if opens {
             let before = Epoch {
@@ -329,7 +504,7 @@ impl Order {
             let context = stream.context;
             self.contexts.entry(context).or_default().barrier.push(id);
         }
-        epoch
+        Access { epoch, op }
     }
 
     /// The blocking streams that an operation on the legacy stream of `context`
@@ -349,21 +524,35 @@ impl Order {
     }
 
     pub(crate) fn record(&mut self, event: Handle, id: StreamId, op: OpRef) {
-        self.submit(id, op);
-        let frontier = self.stream_mut(id).line.frontier();
-        self.events.entry(event).or_default().record = Some((frontier, op));
+        self.enqueue(id, op);
+        self.record_line(event, id);
+    }
+
+    fn record_line(&mut self, event: Handle, id: StreamId) {
+        let stream = self.stream_mut(id);
+        let record = Record {
+            work: stream.work,
+            frontier: stream.line.frontier(),
+        };
+        self.events.entry(event).or_default().record = Some(record);
     }
 
     pub(crate) fn wait(&mut self, id: StreamId, event: Handle, op: OpRef) -> Waited {
         match self.events.get(&event) {
             Some(Event {
-                record: Some((frontier, _)),
+                record: Some(record),
             }) => {
-                let frontier = frontier.clone();
+                let Record { frontier, work } = record.clone();
                 self.prepare(id);
+                let redundant = self.adds_nothing(Some(id), frontier.epoch.slot, work);
                 self.learn(id, &frontier, Reason::EventWait, Some(op));
-                self.submit(id, op);
-                Waited::Ordered
+                if redundant {
+                    self.enqueue(id, op);
+                    Waited::Redundant
+                } else {
+                    self.submit(id, op);
+                    Waited::Ordered
+                }
             }
             Some(Event { record: None }) => Waited::Unrecorded,
             None => {
@@ -386,16 +575,168 @@ impl Order {
         }
     }
 
+    /// Whether a timeline (a stream, or the host) comes after the work of another up to
+    /// `time`, on NVIDIA's word and no guess of ours.
+    fn adds_nothing(&self, later: Option<StreamId>, slot: Slot, time: Time) -> bool {
+        let line = later.map_or(&self.host, |id| &self.stream(id).line);
+        if !self.judges_waits || !line.is_promised(Epoch { slot, time }) {
+            return false;
+        }
+        if time == 0 || line.now().slot == slot {
+            return true;
+        }
+        let path = self.path(self.gap(later, slot));
+        !path.is_empty() && path.iter().all(|link| link.reason != Reason::Unseen)
+    }
+
+    /// The value that others may wait for is written when the stream gets there.
+    pub(crate) fn write_value(
+        &mut self,
+        id: StreamId,
+        flag: Flag,
+        value: u64,
+        op: OpRef,
+    ) -> Access {
+        let access = self.submit(id, op);
+        let frontier = self.stream_mut(id).line.frontier();
+        let host = &self.host;
+        self.values
+            .write(flag, value, frontier, |epoch| host.knows(epoch));
+        for place in 0..self.current.len() {
+            let id = self.current[place];
+            if !self.stream(id).line.awaits().is_empty() {
+                self.settle_waits(id);
+            }
+        }
+        access
+    }
+
+    /// The stream's later work waits for a value. False if what ends the wait was not
+    /// seen.
+    pub(crate) fn wait_for_value(
+        &mut self,
+        id: StreamId,
+        flag: Flag,
+        value: u64,
+        condition: Condition,
+        op: OpRef,
+    ) -> (Access, bool) {
+        self.prepare(id);
+        let host = &self.host;
+        let ending = self
+            .values
+            .ending(flag, value, condition, |epoch| host.knows(epoch));
+        for write in &ending {
+            self.learn(id, write, Reason::ValueWait, Some(op));
+        }
+        if ending.is_empty() {
+            self.learn_everything(id);
+            let wait = self.values.open(flag, value, condition);
+            let line = &mut self.streams[id.index()].line;
+            let before = line.now();
+            line.await_value(wait);
+            self.graph.continues(before, line.now());
+        }
+        (self.submit(id, op), !ending.is_empty())
+    }
+
+    /// The line on which the streams of a scope meet.
+    fn meeting(&mut self, scope: Scope, meet: Meet, call: &Call) -> StreamId {
+        if let Some(&id) = self.meetings.get(&(scope, meet)) {
+            return id;
+        }
+        let id = self.add(StreamKind::Meeting, Handle::default(), call);
+        self.meetings.insert((scope, meet), id);
+        id
+    }
+
+    fn streams_in(&self, scope: Scope) -> Vec<StreamId> {
+        let inside = |id: &StreamId| {
+            let stream = self.stream(*id);
+            stream.kind != StreamKind::Meeting && scope.holds(stream.device, stream.context)
+        };
+        self.current.iter().copied().filter(inside).collect()
+    }
+
+    /// The meeting's line comes after all earlier work of its streams.
+    fn gather(&mut self, scope: Scope, call: &Call, op: OpRef) -> StreamId {
+        let line = self.meeting(scope, Meet::After, call);
+        for id in self.streams_in(scope) {
+            self.prepare(id);
+            let frontier = self.stream_mut(id).line.frontier();
+            self.learn(line, &frontier, Reason::Scope, Some(op));
+        }
+        line
+    }
+
+    /// All later work of the scope's streams comes after the meeting's line.
+    fn scatter(&mut self, scope: Scope, line: StreamId, op: OpRef) {
+        let frontier = self.stream_mut(line).line.frontier();
+        for id in self.streams_in(scope) {
+            self.prepare(id);
+            self.learn(id, &frontier, Reason::Scope, Some(op));
+            self.submit(id, op);
+        }
+    }
+
+    /// The event's newest record is the past of all streams of the scope.
+    pub(crate) fn record_scope(&mut self, event: Handle, scope: Scope, call: &Call, op: OpRef) {
+        let line = self.gather(scope, call, op);
+        self.submit(line, op);
+        self.record_line(event, line);
+    }
+
+    /// All later work of the scope waits for the event.
+    pub(crate) fn wait_scope(
+        &mut self,
+        event: Handle,
+        scope: Scope,
+        call: &Call,
+        op: OpRef,
+    ) -> Waited {
+        let line = self.meeting(scope, Meet::Before, call);
+        let waited = self.wait(line, event, op);
+        if waited != Waited::Unrecorded {
+            self.scatter(scope, line, op);
+        }
+        waited
+    }
+
+    /// All earlier work of the devices comes before all their later work.
+    pub(crate) fn barrier(&mut self, devices: &[DeviceId], call: &Call, op: OpRef) {
+        let scopes = || devices.iter().map(|device| Scope::Device(*device));
+        let Some(first) = scopes().next() else { return };
+        let line = self.gather(first, call, op);
+        for scope in scopes().skip(1) {
+            let other = self.gather(scope, call, op);
+            let frontier = self.stream_mut(other).line.frontier();
+            self.learn(line, &frontier, Reason::Scope, Some(op));
+        }
+        self.submit(line, op);
+        for scope in scopes() {
+            let other = self.meeting(scope, Meet::Before, call);
+            let frontier = self.stream_mut(line).line.frontier();
+            self.learn(other, &frontier, Reason::Scope, Some(op));
+            self.submit(other, op);
+            self.scatter(scope, other, op);
+        }
+    }
+
     /// The host knows the event's newest record complete. An event whose history is
     /// not known is taken to cover everything.
     pub(crate) fn synchronize_event(&mut self, event: Handle, op: OpRef) -> Waited {
         match self.events.get(&event) {
             Some(Event {
-                record: Some((frontier, _)),
+                record: Some(record),
             }) => {
-                let frontier = frontier.clone();
+                let Record { frontier, work } = record.clone();
+                let redundant = self.adds_nothing(None, frontier.epoch.slot, work);
                 self.host_learns(&frontier, Reason::HostSync, op);
-                Waited::Ordered
+                if redundant {
+                    Waited::Redundant
+                } else {
+                    Waited::Ordered
+                }
             }
             Some(Event { record: None }) => Waited::Unrecorded,
             None => {
@@ -410,30 +751,38 @@ impl Order {
     }
 
     /// The host knows all of the stream's past complete; for the legacy stream,
-    /// what an operation on it would wait for too.
+    /// what an operation on it would wait for too. True if it knew all its work.
     pub(crate) fn synchronize_stream(&mut self, id: StreamId, reason: Reason, op: OpRef) -> bool {
         if self.stream(id).kind == StreamKind::Legacy {
             self.prepare(id);
         }
+        let (slot, work) = (self.stream(id).line.now().slot, self.stream(id).work);
+        let redundant = self.adds_nothing(None, slot, work);
         let frontier = self.stream_mut(id).line.frontier();
-        self.host_learns(&frontier, reason, op)
+        self.host_learns(&frontier, reason, op);
+        redundant
     }
 
-    /// The host knows all work of a device complete.
-    pub(crate) fn synchronize_device(&mut self, device: u16, reason: Reason, op: OpRef) -> bool {
-        let mut news = false;
+    /// The host knows all work of the scope's streams complete. True if it did before.
+    pub(crate) fn synchronize(&mut self, scope: Scope, reason: Reason, op: OpRef) -> bool {
+        let mut redundant = true;
         for place in 0..self.current.len() {
             let id = self.current[place];
-            let stream = &mut self.streams[id.index()];
-            if stream.device == device
-                && stream.last.is_some()
-                && !self.host.knows(stream.line.now())
+            let stream = &self.streams[id.index()];
+            if stream.kind == StreamKind::Meeting
+                || stream.last.is_none()
+                || !scope.holds(stream.device, stream.context)
             {
-                let frontier = stream.line.frontier();
-                news |= self.host_learns(&frontier, reason, op);
+                continue;
+            }
+            let now = stream.line.now();
+            redundant &= self.adds_nothing(None, now.slot, stream.work);
+            if !self.host.is_promised(now) {
+                let frontier = self.stream_mut(id).line.frontier();
+                self.host_learns(&frontier, reason, op);
             }
         }
-        news
+        redundant
     }
 
     pub(crate) fn enqueue_host_function(&mut self, token: u64, id: StreamId, op: OpRef) {
@@ -460,6 +809,16 @@ impl Order {
     /// the stream now, which [`Order::submit`] would bring up to date first.
     pub(crate) fn would_know(&self, id: StreamId, epoch: Epoch) -> bool {
         self.ahead_of(id).any(|line| line.knows(epoch))
+    }
+
+    /// [`Order::would_know`], by what NVIDIA promises alone.
+    pub(crate) fn would_be_promised(&self, id: StreamId, epoch: Epoch) -> bool {
+        self.ahead_of(id).any(|line| line.is_promised(epoch))
+    }
+
+    /// Whether anything is ordered by a wait that NVIDIA does not promise.
+    pub(crate) fn leans(&self) -> bool {
+        self.leans
     }
 
     /// How far an operation given to the stream now would be ordered after the
@@ -494,6 +853,16 @@ impl Order {
                     .map(|&other| &self.stream(other).line),
             )
             .chain(legacy.map(|legacy| &self.stream(legacy).line))
+    }
+
+    /// [`Order::stream_knows`], by what NVIDIA promises alone.
+    pub(crate) fn stream_is_promised(&self, id: StreamId, epoch: Epoch) -> bool {
+        self.stream(id).line.is_promised(epoch)
+    }
+
+    /// [`Order::host_knows`], by what NVIDIA promises alone.
+    pub(crate) fn host_is_promised(&self, epoch: Epoch) -> bool {
+        self.host.is_promised(epoch)
     }
 
     /// Whether the host knows everything up to `epoch` complete.
@@ -576,7 +945,7 @@ fn learn(
     call: Option<OpRef>,
 ) -> bool {
     let before = line.now();
-    let news = line.learn(frontier);
+    let news = line.learn(frontier, reason != Reason::ImplicitSync);
     if news {
         graph.continues(before, line.now());
         graph.link(frontier.epoch, line.now(), reason, call);

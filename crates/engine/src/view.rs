@@ -20,6 +20,7 @@ impl View<'_> {
         }
         match self.order.kind(id) {
             StreamKind::Legacy => "the legacy default stream".into(),
+            StreamKind::Meeting => "the streams of a context".into(),
             StreamKind::PerThread(thread) => {
                 format!("the per-thread default stream of thread {}", thread.0)
             }
@@ -33,6 +34,7 @@ impl View<'_> {
     pub(crate) fn stream_in_full(&self, id: StreamId) -> String {
         let kind = match self.order.kind(id) {
             StreamKind::Legacy => return "legacy default stream".into(),
+            StreamKind::Meeting => return "all streams of a context".into(),
             StreamKind::PerThread(thread) => {
                 return format!("per-thread default stream of thread {}", thread.0);
             }

@@ -3,10 +3,11 @@
 
 use proptest::prelude::*;
 use smallvec::SmallVec;
-use streamcheck_engine::{Engine, Levels};
+use streamcheck_engine::{Engine, Level, Levels, RULES};
 use streamcheck_model::{
-    Action, Call, ContextId, DeviceId, Direction, FreeKind, Handle, HostMemory, MemoryKind, Mode,
-    NameId, Operation, Outcome, Pointer, Region, StackId, StreamRef, ThreadId,
+    Action, BatchCopy, Call, Condition, ContextId, DeviceId, Direction, Flag, FreeKind, Handle,
+    HostMemory, MemoryKind, Mode, NameId, Operation, Outcome, Pointer, Region, SourceOrder,
+    StackId, StreamRef, ThreadId,
 };
 
 fn number() -> impl Strategy<Value = u64> {
@@ -41,6 +42,73 @@ fn region() -> impl Strategy<Value = Region> {
     })
 }
 
+/// The actions about contexts, values and batches.
+fn rarer_action() -> impl Strategy<Value = Action> {
+    use prop::sample::select;
+    let handle = || (0..3u64).prop_map(Handle);
+    let flag = || {
+        prop_oneof![
+            number().prop_map(Flag::Memory),
+            handle().prop_map(Flag::Semaphore)
+        ]
+    };
+    let conditions = vec![
+        Condition::Reached32,
+        Condition::Reached64,
+        Condition::Equal,
+        Condition::And,
+        Condition::Nor32,
+        Condition::Nor64,
+        Condition::Signalled,
+    ];
+    let orders = vec![
+        SourceOrder::Stream,
+        SourceOrder::DuringCall,
+        SourceOrder::Any,
+    ];
+    let hosts = vec![
+        HostMemory::Unasked,
+        HostMemory::Pageable,
+        HostMemory::Pinned,
+    ];
+    let copy =
+        (region(), region(), select(hosts), select(orders)).prop_map(|(to, from, host, order)| {
+            BatchCopy {
+                to,
+                from,
+                host,
+                order,
+            }
+        });
+    prop_oneof![
+        Just(Action::ContextSynchronized),
+        handle().prop_map(|event| Action::ContextRecorded { event }),
+        handle().prop_map(|event| Action::ContextWaited { event }),
+        Just(Action::ContextDestroyed),
+        prop::collection::vec(0..3u16, 0..4).prop_map(|devices| Action::Barrier {
+            devices: devices.into_iter().map(DeviceId).collect(),
+        }),
+        stream().prop_map(|stream| Action::Enqueued { stream }),
+        (stream(), flag(), number()).prop_map(|(stream, flag, value)| Action::ValueWritten {
+            stream,
+            flag,
+            value
+        }),
+        (stream(), flag(), number(), select(conditions)).prop_map(
+            |(stream, flag, value, condition)| Action::ValueWaited {
+                stream,
+                flag,
+                value,
+                condition,
+            }
+        ),
+        handle().prop_map(|pool| Action::PoolDestroyed { pool }),
+        (stream(), prop::collection::vec(copy, 0..4))
+            .prop_map(|(stream, copies)| Action::CopiedTogether { stream, copies }),
+        Just(Action::Ended),
+    ]
+}
+
 fn action() -> impl Strategy<Value = Action> {
     use prop::sample::select;
     let event = (0..3u64).prop_map(Handle);
@@ -51,6 +119,7 @@ fn action() -> impl Strategy<Value = Action> {
         MemoryKind::Pinned,
         MemoryKind::Registered,
         MemoryKind::Mapped,
+        MemoryKind::System,
     ];
     let frees = vec![
         FreeKind::Async,
@@ -59,6 +128,7 @@ fn action() -> impl Strategy<Value = Action> {
         FreeKind::Unregister,
         FreeKind::Unmap,
         FreeKind::Libc,
+        FreeKind::Import,
     ];
     let outcomes = vec![Outcome::Succeeded, Outcome::Refused, Outcome::Failed];
     let directions = vec![
@@ -95,20 +165,25 @@ fn action() -> impl Strategy<Value = Action> {
             .prop_map(|(event, stream)| Action::EventRecorded { event, stream }),
         (event.clone(), stream())
             .prop_map(|(event, stream)| Action::StreamWaited { event, stream }),
-        event.prop_map(|event| Action::EventSynchronized { event }),
-        stream().prop_map(|stream| Action::StreamSynchronized { stream }),
+        (event, any::<bool>())
+            .prop_map(|(event, polled)| Action::EventSynchronized { event, polled }),
+        (stream(), any::<bool>())
+            .prop_map(|(stream, polled)| Action::StreamSynchronized { stream, polled }),
+        rarer_action(),
         Just(Action::DeviceSynchronized),
         (
             number(),
             number(),
             select(kinds),
-            prop::option::of(stream())
+            prop::option::of(stream()),
+            0..2u64
         )
-            .prop_map(|(address, size, kind, stream)| Action::Allocated {
+            .prop_map(|(address, size, kind, stream, pool)| Action::Allocated {
                 address,
                 size,
                 kind,
-                stream
+                stream,
+                pool: Handle(pool),
             }),
         (number(), select(frees), prop::option::of(stream())).prop_map(
             |(address, kind, stream)| Action::FreeBegun {
@@ -182,7 +257,11 @@ proptest! {
 
     #[test]
     fn no_sequence_of_operations_is_too_much(operations in prop::collection::vec(operation(), 1..60)) {
-        let mut engine = Engine::new(Levels::default());
+        let mut levels = Levels::default();
+        for rule in RULES {
+            levels.set(rule.code, Level::Error);
+        }
+        let mut engine = Engine::new(levels);
         let mut found = 0;
         for operation in &operations {
             for finding in engine.apply(operation) {

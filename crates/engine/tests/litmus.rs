@@ -1,6 +1,7 @@
 //! Every program in `tests/litmus/` gets exactly the findings that its lines
 //! expect. A file is a topic; `=== title` begins a program of it. The notation is
-//! that of `streamcheck_model::text`.
+//! that of `streamcheck_model::text`; a comment `# level: SC204=warning` switches a
+//! rule on.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,7 +16,16 @@ fn judge(place: &str, text: &str) -> String {
         Ok(program) => program,
         Err(error) => return format!("{place}: {error}\n"),
     };
-    let mut engine = Engine::new(Levels::default());
+    let mut levels = Levels::default();
+    for line in text.lines() {
+        if let Some((code, level)) = line
+            .strip_prefix("# level: ")
+            .and_then(|setting| setting.split_once('='))
+        {
+            levels.set(code.parse().unwrap(), level.parse().unwrap());
+        }
+    }
+    let mut engine = Engine::new(levels);
     *engine.names_mut() = program.names.clone();
     let mut wrong = String::new();
     for step in &program.steps {

@@ -17,7 +17,8 @@ number!(
 );
 number!(
     /// A CUDA context. The runtime uses one a device (its primary context), which
-    /// is numbered like the device; other contexts get numbers from 0x1_0000 up.
+    /// is numbered like the device; other contexts get numbers from 0x1_0000 up,
+    /// green ones from 0x8000_0000.
     ContextId(u32)
 );
 number!(
@@ -38,6 +39,20 @@ number!(
     /// for another object after a destroy.
     Handle(u64)
 );
+
+impl ContextId {
+    /// Whether it is some device's primary context.
+    #[must_use]
+    pub fn is_primary(self) -> bool {
+        self.0 < 0x1_0000
+    }
+
+    /// Whether it is a green context, which is part of its device's primary one.
+    #[must_use]
+    pub fn is_green(self) -> bool {
+        self.0 >= 0x8000_0000
+    }
+}
 
 /// Which stream a call named.
 ///

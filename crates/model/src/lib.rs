@@ -18,6 +18,9 @@ pub mod text;
 pub mod trace;
 
 pub use identity::{ContextId, DeviceId, Handle, NameId, StackId, StreamRef, ThreadId};
-pub use memory::{Direction, FreeKind, HostMemory, MemoryKind, Mode, Pointer, Region};
+pub use memory::{
+    BatchCopy, Condition, Direction, Flag, FreeKind, HostMemory, MemoryKind, Mode, Pointer, Region,
+    SourceOrder,
+};
 pub use names::Names;
 pub use operation::{Action, Call, Operation, Outcome};

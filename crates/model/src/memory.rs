@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Handle;
+
 /// How memory was obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum MemoryKind {
@@ -17,13 +19,16 @@ pub enum MemoryKind {
     Registered,
     /// A mapping made by `cuMemMap`.
     Mapped,
+    /// Host memory that CUDA was never told of, of which a pending copy still reads
+    /// or writes.
+    System,
 }
 
 impl MemoryKind {
-    /// Whether the CPU owns the pages.
+    /// Whether it is host memory.
     #[must_use]
     pub fn is_host(self) -> bool {
-        matches!(self, Self::Pinned | Self::Registered)
+        matches!(self, Self::Pinned | Self::Registered | Self::System)
     }
 
     /// The name used in messages and reports.
@@ -36,6 +41,7 @@ impl MemoryKind {
             Self::Pinned => "pinned",
             Self::Registered => "registered",
             Self::Mapped => "mapped",
+            Self::System => "system",
         }
     }
 }
@@ -55,6 +61,9 @@ pub enum FreeKind {
     Unmap,
     /// The C library's `free`, `realloc` or `munmap` took host memory away.
     Libc,
+    /// Memory of another process was closed (`cudaIpcCloseMemHandle`). Whether that
+    /// waits is not documented.
+    Import,
 }
 
 /// Whether an access reads or writes.
@@ -70,6 +79,78 @@ pub enum Mode {
     /// As `Unknown`, in a struct so large that part of it may never have been
     /// written: an array with room to spare, holding what the stack held before.
     Doubtful,
+}
+
+/// What streams signal each other with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Flag {
+    /// A word of memory (`cuStreamWriteValue32` and its kin).
+    Memory(u64),
+    /// An external semaphore.
+    Semaphore(Handle),
+}
+
+/// When a wait for a value is over (`CUstreamWaitValue_flags`, cuda.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Condition {
+    /// `(int32_t)(there - value) >= 0`, for 32-bit values.
+    Reached32,
+    /// `(int64_t)(there - value) >= 0`, for 64-bit values.
+    Reached64,
+    /// `there == value`.
+    Equal,
+    /// `(there & value) != 0`.
+    And,
+    /// `~(there | value) != 0`, for 32-bit values.
+    Nor32,
+    /// `~(there | value) != 0`, for 64-bit values.
+    Nor64,
+    /// At the next signal, whatever its value (semaphores that carry none).
+    Signalled,
+}
+
+impl Condition {
+    /// Whether a wait for `value` is over once `there` was written.
+    #[must_use]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "32-bit values are compared"
+    )]
+    pub fn holds(self, there: u64, value: u64) -> bool {
+        match self {
+            Self::Reached32 => (there as u32).wrapping_sub(value as u32) as i32 >= 0,
+            Self::Reached64 => there.wrapping_sub(value) as i64 >= 0,
+            Self::Equal => there == value,
+            Self::And => there & value != 0,
+            Self::Nor32 => !(there as u32 | value as u32) != 0,
+            Self::Nor64 => !(there | value) != 0,
+            Self::Signalled => true,
+        }
+    }
+}
+
+/// When a copy reads its source (`cudaMemcpySrcAccessOrder`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SourceOrder {
+    /// In stream order.
+    Stream,
+    /// Before the call returns.
+    DuringCall,
+    /// At any time until the copy is complete, not even in stream order.
+    Any,
+}
+
+/// One of several copies that a call submits together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchCopy {
+    /// Bytes written.
+    pub to: Region,
+    /// Bytes read.
+    pub from: Region,
+    /// What the driver says of a host side that no recorded call explains.
+    pub host: HostMemory,
+    /// When the source is read.
+    pub order: SourceOrder,
 }
 
 /// A pointer among a kernel's parameters. Its extent is not known.

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::{
-    ContextId, DeviceId, Direction, FreeKind, Handle, HostMemory, MemoryKind, NameId, Pointer,
-    Region, StackId, StreamRef, ThreadId,
+    BatchCopy, Condition, ContextId, DeviceId, Direction, Flag, FreeKind, Handle, HostMemory,
+    MemoryKind, NameId, Pointer, Region, StackId, StreamRef, ThreadId,
 };
 
 /// The call that an operation came from.
@@ -101,15 +101,71 @@ pub enum Action {
     EventSynchronized {
         /// The event.
         event: Handle,
+        /// Whether it was a query, which does not wait.
+        polled: bool,
     },
     /// The host knows the stream's past complete: a synchronize, or a query that
     /// said so.
     StreamSynchronized {
         /// The stream.
         stream: StreamRef,
+        /// Whether it was a query, which does not wait.
+        polled: bool,
     },
     /// The host knows all work of the call's device complete.
     DeviceSynchronized,
+    /// The host knows all work of the call's context complete, and of its green
+    /// contexts if it is a device's primary one.
+    ContextSynchronized,
+    /// The event's newest record is now the past of all of the call's context's streams.
+    ContextRecorded {
+        /// The event.
+        event: Handle,
+    },
+    /// All later work of the call's context waits for the event's newest record.
+    ContextWaited {
+        /// The event.
+        event: Handle,
+    },
+    /// The call's context ended: its work is complete, its streams and its memory are gone.
+    ContextDestroyed,
+    /// All earlier work of these devices comes before all later work of theirs and
+    /// of the call's context.
+    Barrier {
+        /// The devices.
+        devices: SmallVec<[DeviceId; 3]>,
+    },
+    /// Something took its place in a stream whose accesses are not known, or of no
+    /// account: a graph, a prefetch.
+    Enqueued {
+        /// The stream.
+        stream: StreamRef,
+    },
+    /// The stream writes a value that others may wait for.
+    ValueWritten {
+        /// The stream.
+        stream: StreamRef,
+        /// Where.
+        flag: Flag,
+        /// The value.
+        value: u64,
+    },
+    /// The stream's later work waits until a value is as it should be.
+    ValueWaited {
+        /// The stream.
+        stream: StreamRef,
+        /// Where the value is.
+        flag: Flag,
+        /// What it is compared with.
+        value: u64,
+        /// How.
+        condition: Condition,
+    },
+    /// A pool was destroyed. Its outstanding allocations stay valid.
+    PoolDestroyed {
+        /// The pool.
+        pool: Handle,
+    },
     /// Memory was allocated, registered or mapped.
     Allocated {
         /// First byte.
@@ -118,8 +174,11 @@ pub enum Action {
         size: u64,
         /// How it was obtained.
         kind: MemoryKind,
-        /// For stream-ordered memory, the stream on which it becomes valid.
+        /// For stream-ordered memory, the stream on which it becomes valid; `None` if
+        /// that is another process's.
         stream: Option<StreamRef>,
+        /// For stream-ordered memory, the pool that the call named; 0 for the device's.
+        pool: Handle,
     },
     /// A free is about to be made; its outcome follows from the same thread.
     FreeBegun {
@@ -161,6 +220,13 @@ pub enum Action {
         /// False for the `Async` calls.
         synchronous: bool,
     },
+    /// Copies that have no order among themselves were submitted by one call.
+    CopiedTogether {
+        /// The stream.
+        stream: StreamRef,
+        /// The copies.
+        copies: Vec<BatchCopy>,
+    },
     /// A fill was submitted.
     Filled {
         /// The stream; the legacy (or per-thread) one for calls that take none.
@@ -182,6 +248,8 @@ pub enum Action {
         /// The submission's token.
         token: u64,
     },
+    /// The process ends in order: what is allocated now was never freed.
+    Ended,
     /// Something happened that cannot be seen into. Counted, never guessed.
     BlindSpot {
         /// Its kind, such as `unknown-kernel-parameters`.

@@ -1,10 +1,12 @@
 //! Events, and streams and hosts that wait for them.
 
+use cudarc::driver::sys::CUipcEventHandle;
+use cudarc::runtime::sys::cudaIpcEventHandle_t;
 use streamcheck_model::{Action, Handle};
 
 use super::graphs::graph_waits;
 use super::memory::written;
-use super::unseen_order::event_recorded;
+use super::unseen_order::{event_gone, event_recorded, event_shared, is_shared};
 use crate::call::Call;
 use crate::capture;
 use crate::hook::hooks;
@@ -19,12 +21,17 @@ fn created(call: &Call, event: *const usize) {
 
 /// Recorded ahead of the real call: see [`Call::ahead`].
 fn destroyed(call: &Call, event: usize) {
+    event_gone(event);
     call.record(Action::EventDestroyed {
         event: Handle(event as u64),
     });
 }
 
 fn recorded(call: &Call, event: usize, stream: usize) {
+    if is_shared(event) {
+        event_recorded(call, event);
+        return;
+    }
     call.record_on(stream, |stream| Action::EventRecorded {
         event: Handle(event as u64),
         stream,
@@ -54,9 +61,10 @@ fn waited_with(call: &Call, stream: usize, event: usize, flags: u32) {
     });
 }
 
-fn synchronized(call: &Call, event: usize) {
+fn synchronized(call: &Call, event: usize, polled: bool) {
     call.record(Action::EventSynchronized {
         event: Handle(event as u64),
+        polled,
     });
 }
 
@@ -83,11 +91,25 @@ hooks! { Runtime:
         waited_with(call, stream, event, flags);
     }
     fn cudaEventSynchronize: (event: usize) after(call) {
-        synchronized(call, event);
+        synchronized(call, event, false);
     }
     fn cudaEventQuery: (event: usize) after(call) {
-        synchronized(call, event);
+        synchronized(call, event, true);
     }
+    fn cudaIpcGetEventHandle: (handle: usize, event: usize) after(call) {
+        let _ = handle;
+        event_shared(call, event);
+    }
+    fn cudaIpcOpenEventHandle: (event: *mut usize, handle: cudaIpcEventHandle_t) after(call) {
+        let _ = handle;
+        opened(call, event);
+    }
+}
+
+/// An event's handle as a call that succeeded wrote it.
+fn opened(call: &Call, event: *const usize) {
+    // SAFETY: the call succeeded and wrote the handle.
+    event_shared(call, unsafe { written(event) });
 }
 
 /// The driver's half.
@@ -116,10 +138,18 @@ mod driver {
             waited_with(call, stream, event, flags);
         }
         fn cuEventSynchronize: (event: usize) after(call) {
-            synchronized(call, event);
+            synchronized(call, event, false);
         }
         fn cuEventQuery: (event: usize) after(call) {
-            synchronized(call, event);
+            synchronized(call, event, true);
+        }
+        fn cuIpcGetEventHandle: (handle: usize, event: usize) after(call) {
+            let _ = handle;
+            event_shared(call, event);
+        }
+        fn cuIpcOpenEventHandle: (event: *mut usize, handle: CUipcEventHandle) after(call) {
+            let _ = handle;
+            opened(call, event);
         }
     }
 }

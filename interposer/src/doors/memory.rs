@@ -79,14 +79,13 @@ hooks! { Runtime:
     }
     fn cudaMallocAsync | cudaMallocAsync_ptsz: (out: *mut u64, size: usize, stream: usize) after(call) {
         // SAFETY: the call succeeded and wrote it.
-        call.allocated_on(stream, unsafe { written(out) }, size);
+        call.allocated_on(stream, unsafe { written(out) }, size, 0);
     }
     fn cudaMallocFromPoolAsync | cudaMallocFromPoolAsync_ptsz: (
         out: *mut u64, size: usize, pool: usize, stream: usize,
     ) after(call) {
-        let _ = pool;
         // SAFETY: the call succeeded and wrote it.
-        call.allocated_on(stream, unsafe { written(out) }, size);
+        call.allocated_on(stream, unsafe { written(out) }, size, pool);
     }
     fn cudaFree: (address: u64) free(call) {
         let _ = call;
@@ -108,6 +107,8 @@ hooks! { Runtime:
 /// The driver's half.
 pub(super) use driver::HOOKS as DRIVER;
 
+pub(crate) use driver::before_fork;
+
 mod driver {
     use std::collections::BTreeMap;
     use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -119,6 +120,11 @@ mod driver {
 
     fn mappings() -> MutexGuard<'static, BTreeMap<u64, usize>> {
         MAPPINGS.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The locks of this file, for a process that forks.
+    pub(crate) fn before_fork() -> [crate::life::Held; 1] {
+        [crate::life::hold(&MAPPINGS)]
     }
 
     /// An unmapping through `real`: it takes every mapping in its range.
@@ -201,14 +207,13 @@ mod driver {
         }
         fn cuMemAllocAsync | cuMemAllocAsync_ptsz: (out: *mut u64, size: usize, stream: usize) after(call) {
             // SAFETY: the call succeeded and wrote it.
-            call.allocated_on(stream, unsafe { written(out) }, size);
+            call.allocated_on(stream, unsafe { written(out) }, size, 0);
         }
         fn cuMemAllocFromPoolAsync | cuMemAllocFromPoolAsync_ptsz: (
             out: *mut u64, size: usize, pool: usize, stream: usize,
         ) after(call) {
-            let _ = pool;
             // SAFETY: the call succeeded and wrote it.
-            call.allocated_on(stream, unsafe { written(out) }, size);
+            call.allocated_on(stream, unsafe { written(out) }, size, pool);
         }
         fn cuMemMap: (address: u64, size: usize, offset: usize, handle: u64, flags: u64) after(call) {
             let _ = (offset, handle, flags);

@@ -9,7 +9,7 @@ use crate::hook::hooks;
 /// `cudaStreamNonBlocking`, `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
 
-fn created(call: &Call, stream: *const usize, flags: u32) {
+pub(super) fn created(call: &Call, stream: *const usize, flags: u32) {
     // SAFETY: the call succeeded and wrote the handle.
     let handle = unsafe { written(stream) };
     call.record(Action::StreamCreated {
@@ -28,8 +28,11 @@ fn destroyed(call: &Call, stream: usize) {
     }
 }
 
-fn synchronized(call: &Call, stream: usize) {
-    call.record_on(stream, |stream| Action::StreamSynchronized { stream });
+fn synchronized(call: &Call, stream: usize, polled: bool) {
+    call.record_on(stream, |stream| Action::StreamSynchronized {
+        stream,
+        polled,
+    });
 }
 
 hooks! { Runtime:
@@ -47,12 +50,12 @@ hooks! { Runtime:
         Call::ahead(hook, origin, |call| destroyed(call, stream), || real(stream))
     }
     fn cudaStreamSynchronize | cudaStreamSynchronize_ptsz: (stream: usize) after(call) {
-        synchronized(call, stream);
+        synchronized(call, stream, false);
     }
     fn cudaStreamQuery | cudaStreamQuery_ptsz: (stream: usize) after(call) {
-        synchronized(call, stream);
+        synchronized(call, stream, true);
     }
-    fn cudaDeviceSynchronize: () after(call) {
+    fn cudaDeviceSynchronize | cudaThreadSynchronize: () after(call) {
         call.record(Action::DeviceSynchronized);
     }
 }
@@ -62,6 +65,7 @@ pub(super) use driver::HOOKS as DRIVER;
 
 mod driver {
     use super::*;
+    use crate::place;
 
     hooks! { Driver:
         fn cuStreamCreate: (stream: *mut usize, flags: u32) after(call) {
@@ -75,21 +79,18 @@ mod driver {
             Call::ahead(hook, origin, |call| destroyed(call, stream), || real(stream))
         }
         fn cuStreamSynchronize | cuStreamSynchronize_ptsz: (stream: usize) after(call) {
-            synchronized(call, stream);
+            synchronized(call, stream, false);
         }
         fn cuStreamQuery | cuStreamQuery_ptsz: (stream: usize) after(call) {
-            synchronized(call, stream);
+            synchronized(call, stream, true);
         }
         fn cuCtxSynchronize: () after(call) {
-            call.record(Action::DeviceSynchronized);
+            call.record(Action::ContextSynchronized);
         }
-        // What cudaDeviceSynchronize of CUDA 13 ends in.
         fn cuCtxSynchronize_v2: (context: usize) after(call) {
-            crate::place::learn();
-            let synchronized = || call.record(Action::DeviceSynchronized);
-            match crate::place::of(context as u64) {
-                Some(place) => crate::place::at(place, synchronized),
-                None => synchronized(),
+            match place::of(context as u64) {
+                Some(place) => place::at(place, || call.record(Action::ContextSynchronized)),
+                None => call.record(Action::DeviceSynchronized),
             }
         }
     }

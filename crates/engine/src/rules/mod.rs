@@ -19,9 +19,12 @@ pub(crate) mod sc105_reuse_race;
 pub(crate) mod sc106_invalid_free;
 pub(crate) mod sc107_host_buffer_released_in_flight;
 pub(crate) mod sc109_data_race;
+pub(crate) mod sc111_leaked_allocation;
 pub(crate) mod sc112_wait_on_unrecorded_event;
 pub(crate) mod sc201_pageable_async_copy;
 pub(crate) mod sc202_default_stream_serialization;
+pub(crate) mod sc203_implicit_sync_reliance;
+pub(crate) mod sc204_redundant_sync;
 pub(crate) mod violation;
 
 /// How serious a finding is.
@@ -108,9 +111,12 @@ rules! {
     SC106 "invalid-free" Error sc106_invalid_free "a double free, a pointer that is no allocation's base, or the wrong kind of free";
     SC107 "host-buffer-released-in-flight" Error sc107_host_buffer_released_in_flight "pinned or registered host memory is released while a copy or kernel uses it";
     SC109 "data-race" Error sc109_data_race "two unordered accesses to the same bytes, at least one a write";
+    SC111 "leaked-allocation" Off sc111_leaked_allocation "stream-ordered memory is never freed, at exit, at a reset or when its pool is destroyed";
     SC112 "wait-on-unrecorded-event" Warning sc112_wait_on_unrecorded_event "a stream waits on an event that has no record, which is a no-op";
     SC201 "pageable-async-copy" Warning sc201_pageable_async_copy "an async copy with pageable host memory is staged, and does not overlap";
     SC202 "default-stream-serialization" Warning sc202_default_stream_serialization "work on the legacy default stream serializes with pending work of other streams";
+    SC203 "implicit-sync-reliance" Warning sc203_implicit_sync_reliance "only a wait that NVIDIA does not promise makes the order right";
+    SC204 "redundant-sync" Off sc204_redundant_sync "the ordering that a wait or synchronize adds already held";
 }
 
 impl RuleCode {

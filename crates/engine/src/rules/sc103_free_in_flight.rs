@@ -17,7 +17,7 @@ pub(super) fn is_unsynchronized(kind: FreeKind, memory: MemoryKind) -> bool {
     match kind {
         FreeKind::Async | FreeKind::Unmap => true,
         FreeKind::Sync => memory == MemoryKind::StreamOrdered,
-        FreeKind::Host | FreeKind::Unregister | FreeKind::Libc => false,
+        FreeKind::Host | FreeKind::Unregister | FreeKind::Libc | FreeKind::Import => false,
     }
 }
 

@@ -22,6 +22,7 @@ pub(crate) fn is_right(kind: FreeKind, memory: MemoryKind) -> bool {
         FreeKind::Unregister => memory == Registered,
         FreeKind::Unmap => memory == Mapped,
         FreeKind::Libc => memory.is_host(),
+        FreeKind::Import => true,
     }
 }
 
@@ -118,5 +119,6 @@ fn right_call(kind: MemoryKind) -> &'static str {
         MemoryKind::Pinned => "cudaFreeHost",
         MemoryKind::Registered => "cudaHostUnregister, then with what allocated it",
         MemoryKind::Mapped => "cuMemUnmap",
+        MemoryKind::System => "what allocated it",
     }
 }

@@ -6,6 +6,7 @@ use super::RuleCode;
 use super::violation::{Text, Use, Violation};
 use crate::Role;
 use crate::memory::Allocation;
+use crate::op::OpRef;
 use crate::view::{View, bytes};
 
 pub(crate) fn check(used: &Use<'_>, allocation: &Allocation) -> Option<Violation> {
@@ -24,8 +25,38 @@ pub(crate) fn check(used: &Use<'_>, allocation: &Allocation) -> Option<Violation
     })
 }
 
+/// Copies of one batch call have no order among themselves (CUDA Runtime API,
+/// `cudaMemcpyBatchAsync`), and two of them meet at `address`.
+pub(crate) fn within_a_batch(op: OpRef, block: &Allocation, address: u64) -> Violation {
+    Violation {
+        block: Some(block.into()),
+        address,
+        ..Violation::new(RuleCode::SC109, op)
+    }
+}
+
 pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
-    let (block, other) = (violation.block?, violation.after?);
+    let block = violation.block?;
+    let Some(other) = violation.after else {
+        return Some(Text {
+            message: format!(
+                "two copies of {} touch the same memory at {:#x} ({} of {} memory), and one writes",
+                view.work(violation.at),
+                violation.address,
+                bytes(block.size),
+                block.kind.label(),
+            ),
+            ordering: "The copies of one call have no order among themselves.".into(),
+            help: format!(
+                "Make the copies that depend on each other in calls of their own on {}.",
+                view.timeline(violation.at.stream)
+            ),
+            events: smallvec![
+                (Role::Allocation, block.birth.op),
+                (Role::Use, violation.at)
+            ],
+        });
+    };
     Some(Text {
         message: format!(
             "{} and {} access the same memory at {:#x} ({} of {} memory), in no order, and one may write",

@@ -115,6 +115,14 @@ impl Violation {
         }
     }
 
+    /// The same order, kept only by a wait that is not promised.
+    pub(crate) fn leaning(self) -> Self {
+        Self {
+            rule: RuleCode::SC203,
+            ..self
+        }
+    }
+
     /// The site of the allocation, for telling findings apart.
     pub(crate) fn allocation_site(&self) -> StackId {
         self.block
@@ -129,17 +137,29 @@ pub(crate) struct Use<'a> {
     pub(crate) op: OpRef,
     pub(crate) footprint: Footprint,
     pub(crate) mode: Mode,
+    /// It may come before earlier work of its own stream: only what the host knew
+    /// complete comes before it for sure.
+    pub(crate) early: bool,
+    /// Judge by what NVIDIA promises alone.
+    pub(crate) strict: bool,
 }
 
 impl Use<'_> {
     /// How far the use is ordered after the timeline of `access`.
     pub(crate) fn gap(&self, access: &Access) -> Gap {
-        self.order.gap(Some(self.stream), access.epoch.slot)
+        let stream = (!self.early).then_some(self.stream);
+        self.order.gap(stream, access.epoch.slot)
     }
 
-    /// Whether `access` happens before the use.
+    /// Whether `access` happens before the use, or may for all one knows.
     pub(crate) fn is_after(&self, access: &Access) -> bool {
-        self.order.stream_knows(self.stream, access.epoch)
+        access.op.order_unknown
+            || match (self.early, self.strict) {
+                (false, false) => self.order.stream_knows(self.stream, access.epoch),
+                (false, true) => self.order.stream_is_promised(self.stream, access.epoch),
+                (true, false) => self.order.host_knows(access.epoch),
+                (true, true) => self.order.host_is_promised(access.epoch),
+            }
     }
 }
 
@@ -151,6 +171,8 @@ pub(crate) struct Free<'a> {
     pub(crate) op: OpRef,
     pub(crate) kind: FreeKind,
     pub(crate) address: u64,
+    /// Judge by what NVIDIA promises alone.
+    pub(crate) strict: bool,
 }
 
 impl Free<'_> {
@@ -176,12 +198,15 @@ impl Free<'_> {
             }));
     }
 
-    /// Whether `access` happens before the free.
+    /// Whether `access` happens before the free, or may for all one knows.
     pub(crate) fn is_after(&self, access: &Access) -> bool {
-        match self.stream {
-            Some(stream) => self.order.would_know(stream, access.epoch),
-            None => self.order.host_knows(access.epoch),
-        }
+        access.op.order_unknown
+            || match (self.stream, self.strict) {
+                (Some(stream), false) => self.order.would_know(stream, access.epoch),
+                (Some(stream), true) => self.order.would_be_promised(stream, access.epoch),
+                (None, false) => self.order.host_knows(access.epoch),
+                (None, true) => self.order.host_is_promised(access.epoch),
+            }
     }
 }
 

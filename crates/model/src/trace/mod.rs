@@ -4,7 +4,7 @@
 //! readable after the program was killed.
 //!
 //! ```text
-//! streamcheck trace 1 1f0c9a3e\n      magic, format version, CRC-32 of the next line
+//! streamcheck trace 2 1f0c9a3e\n      magic, format version, CRC-32 of the next line
 //! {"tool":{…},"process":{…},…}\n      the header, JSON in one line
 //! length u32 | crc u32 | payload      a frame, numbers little-endian
 //! length u32 | crc u32 | payload      …
@@ -42,7 +42,7 @@ pub use tables::Tables;
 pub use writer::Writer;
 
 /// The format's version. It goes up with every change of `schema.json`.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// How the first line starts.
 const MAGIC: &str = "streamcheck trace ";

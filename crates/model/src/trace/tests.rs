@@ -5,8 +5,9 @@ use serde_reflection::{Samples, Tracer, TracerConfig};
 
 use super::*;
 use crate::{
-    Action, Call, ContextId, DeviceId, Direction, FreeKind, Handle, HostMemory, MemoryKind, Mode,
-    NameId, Names, Operation, Outcome, Pointer, Region, StackId, StreamRef, ThreadId,
+    Action, BatchCopy, Call, Condition, ContextId, DeviceId, Direction, Flag, FreeKind, Handle,
+    HostMemory, MemoryKind, Mode, NameId, Names, Operation, Outcome, Pointer, Region, SourceOrder,
+    StackId, StreamRef, ThreadId,
 };
 
 /// The schema that the types have now, for `schema.json`.
@@ -21,7 +22,18 @@ fn schema() -> String {
         })*};
     }
     types!(
-        StreamRef, MemoryKind, FreeKind, HostMemory, Mode, Direction, Outcome, Action, Record
+        StreamRef,
+        MemoryKind,
+        FreeKind,
+        HostMemory,
+        Mode,
+        Direction,
+        Outcome,
+        Flag,
+        Condition,
+        SourceOrder,
+        Action,
+        Record
     );
     let registry = tracer.registry().expect("every type was seen whole");
     serde_json::to_string_pretty(&registry).expect("a registry is JSON") + "\n"
@@ -96,8 +108,75 @@ fn pointer() -> impl Strategy<Value = Pointer> {
         .prop_map(|(address, mode)| Pointer { address, mode })
 }
 
+fn handle() -> impl Strategy<Value = Handle> {
+    any::<u64>().prop_map(Handle)
+}
+
+fn flag() -> impl Strategy<Value = Flag> {
+    prop_oneof![
+        any::<u64>().prop_map(Flag::Memory),
+        handle().prop_map(Flag::Semaphore)
+    ]
+}
+
+fn condition() -> impl Strategy<Value = Condition> {
+    prop_oneof![
+        Just(Condition::Reached32),
+        Just(Condition::Reached64),
+        Just(Condition::Equal),
+        Just(Condition::And),
+        Just(Condition::Nor32),
+        Just(Condition::Nor64),
+        Just(Condition::Signalled),
+    ]
+}
+
+fn batch_copy() -> impl Strategy<Value = BatchCopy> {
+    let order = prop_oneof![
+        Just(SourceOrder::Stream),
+        Just(SourceOrder::DuringCall),
+        Just(SourceOrder::Any),
+    ];
+    (region(), region(), order).prop_map(|(to, from, order)| BatchCopy {
+        to,
+        from,
+        host: HostMemory::Unasked,
+        order,
+    })
+}
+
+/// The actions about contexts, values and batches.
+fn rarer_action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        Just(Action::ContextSynchronized),
+        handle().prop_map(|event| Action::ContextRecorded { event }),
+        handle().prop_map(|event| Action::ContextWaited { event }),
+        Just(Action::ContextDestroyed),
+        vec(any::<u16>(), 0..4).prop_map(|devices| Action::Barrier {
+            devices: devices.into_iter().map(DeviceId).collect(),
+        }),
+        stream().prop_map(|stream| Action::Enqueued { stream }),
+        (stream(), flag(), any::<u64>()).prop_map(|(stream, flag, value)| Action::ValueWritten {
+            stream,
+            flag,
+            value
+        }),
+        (stream(), flag(), any::<u64>(), condition()).prop_map(
+            |(stream, flag, value, condition)| Action::ValueWaited {
+                stream,
+                flag,
+                value,
+                condition,
+            }
+        ),
+        handle().prop_map(|pool| Action::PoolDestroyed { pool }),
+        (stream(), vec(batch_copy(), 0..3))
+            .prop_map(|(stream, copies)| Action::CopiedTogether { stream, copies }),
+        Just(Action::Ended),
+    ]
+}
+
 fn action() -> impl Strategy<Value = Action> {
-    let handle = || any::<u64>().prop_map(Handle);
     let kind = prop_oneof![
         Just(MemoryKind::StreamOrdered),
         Just(MemoryKind::Device),
@@ -105,6 +184,7 @@ fn action() -> impl Strategy<Value = Action> {
         Just(MemoryKind::Pinned),
         Just(MemoryKind::Registered),
         Just(MemoryKind::Mapped),
+        Just(MemoryKind::System),
     ];
     let free = prop_oneof![
         Just(FreeKind::Async),
@@ -113,6 +193,7 @@ fn action() -> impl Strategy<Value = Action> {
         Just(FreeKind::Unregister),
         Just(FreeKind::Unmap),
         Just(FreeKind::Libc),
+        Just(FreeKind::Import),
     ];
     let outcome = prop_oneof![
         Just(Outcome::Succeeded),
@@ -140,17 +221,25 @@ fn action() -> impl Strategy<Value = Action> {
         handle().prop_map(|event| Action::EventDestroyed { event }),
         (handle(), stream()).prop_map(|(event, stream)| Action::EventRecorded { event, stream }),
         (stream(), handle()).prop_map(|(stream, event)| Action::StreamWaited { stream, event }),
-        handle().prop_map(|event| Action::EventSynchronized { event }),
-        stream().prop_map(|stream| Action::StreamSynchronized { stream }),
+        (handle(), any::<bool>())
+            .prop_map(|(event, polled)| Action::EventSynchronized { event, polled }),
+        (stream(), any::<bool>())
+            .prop_map(|(stream, polled)| Action::StreamSynchronized { stream, polled }),
         Just(Action::DeviceSynchronized),
-        (any::<u64>(), any::<u64>(), kind, option::of(stream())).prop_map(
-            |(address, size, kind, stream)| Action::Allocated {
+        (
+            any::<u64>(),
+            any::<u64>(),
+            kind,
+            option::of(stream()),
+            handle()
+        )
+            .prop_map(|(address, size, kind, stream, pool)| Action::Allocated {
                 address,
                 size,
                 kind,
-                stream
-            }
-        ),
+                stream,
+                pool,
+            }),
         (any::<u64>(), free, option::of(stream())).prop_map(|(address, kind, stream)| {
             Action::FreeBegun {
                 address,
@@ -186,6 +275,7 @@ fn action() -> impl Strategy<Value = Action> {
             .prop_map(|(stream, token)| Action::HostFunctionEnqueued { stream, token }),
         any::<u64>().prop_map(|token| Action::HostFunctionStarted { token }),
         (name(), name()).prop_map(|(kind, example)| Action::BlindSpot { kind, example }),
+        rarer_action(),
     ]
 }
 
@@ -403,7 +493,7 @@ fn the_header_is_text_that_says_what_follows() {
     let bytes = written(&[], true);
     let mut lines = bytes.split(|&byte| byte == b'\n');
     let first = std::str::from_utf8(lines.next().unwrap()).unwrap();
-    assert!(first.starts_with("streamcheck trace 1 "), "{first}");
+    assert!(first.starts_with("streamcheck trace 2 "), "{first}");
     let header: serde_json::Value = serde_json::from_slice(lines.next().unwrap()).unwrap();
     assert_eq!(header["process"]["pid"], 4711);
     assert_eq!(header["tool"]["name"], "streamcheck");
@@ -451,7 +541,7 @@ fn each_fault_has_its_message() {
     assert!(message(b"streamcheck trace of thought").contains("not a streamcheck trace"));
     assert!(message(b"").contains("empty"));
     assert!(message(&[0; 64]).contains("empty"));
-    assert!(message(b"streamcheck trace 2 00000000\n{}\n").contains("trace format 2"));
+    assert!(message(b"streamcheck trace 1 00000000\n{}\n").contains("trace format 1"));
     assert!(message(&whole[..40]).contains("the header is damaged (it ends too early)"));
     let mut more = whole.clone();
     more.extend_from_slice(&whole[whole.len() - 20..]);

@@ -21,9 +21,10 @@
 //! | `destroy S`, `destroy E` | it is destroyed |
 //! | `name S compute` | the stream gets a name (NVTX) |
 //! | `record E S`, `wait S E` | `cudaEventRecord(E, S)`, `cudaStreamWaitEvent(S, E)` |
-//! | `sync E`, `sync S`, `sync device` | the host waits |
+//! | `sync E`, `sync S`, `sync device`, `sync context` | the host waits |
 //! | `query E`, `query S` | a query that says "complete" |
-//! | `p = malloc_async BYTES S` | stream-ordered memory |
+//! | `p = malloc_async BYTES S` | stream-ordered memory; `… pool=P` from a pool that `pool P` made and `destroy P` destroys |
+//! | `p = import BYTES`, `close p` | stream-ordered memory of another process; it is closed |
 //! | `p = malloc BYTES`, `p = malloc_managed BYTES`, `p = map BYTES` | other device memory |
 //! | `h = malloc_host BYTES` | page-locked host memory |
 //! | `h = pageable BYTES` | host memory that CUDA does not know; no call |
@@ -37,15 +38,27 @@
 //! | `copy S a -> b BYTES` | `cudaMemcpyAsync`; the direction follows from what `a` and `b` are, or is `h2d`, `d2h`, `d2d`, `h2h` or `default` after the size |
 //! | `copy_sync a -> b BYTES` | `cudaMemcpy`, on the legacy stream; `copy_sync PT a -> b BYTES` on the per-thread one |
 //! | `fill S p BYTES`, `fill_sync p BYTES`, `fill_sync PT p BYTES` | the same for fills |
+//! | `copies S a -> b BYTES, c -> d BYTES` | one batch call; `during` or `any` after `S` for when the sources are read, else in stream order |
+//! | `enqueue S` | something without accesses takes its place in the stream |
+//! | `write_value S p 1`, `wait_value S p >= 1` | stream memory operations; also `==`, `&` and `nor` |
+//! | `semaphore X`, `signal S X 1`, `await S X >= 1` | the same with an external semaphore; `signal S X` and `await S X` for one without values |
 //! | `hostfunc S f`, `hostfunc_runs f` | a host function is enqueued; it begins to run |
 //! | `blind KIND EXAMPLE` | something that could not be seen into |
 //! | `thread 2`, `device 1` | the following calls come from that host thread, on that device |
+//! | `context 1`, `green 1`, `primary` | the following calls are made in that context of the device: one the program created, a green one, its primary one |
+//! | `record_context E`, `wait_context E`, `end_context` | `cuCtxRecordEvent`, `cuCtxWaitEvent`, `cuCtxDestroy` of the current context |
+//! | `barrier 0 1` | all earlier work of these devices comes before all later work |
+//! | `end` | the process ends in order |
 //!
 //! A stream is a name, `L` (the legacy default stream) or `PT` (the per-thread one).
 //! A pointer is a name with an optional offset, `p+256`. Names may be bound again;
 //! a name stays usable after its object is gone, as a stale value does in a program.
 //! Instead of `BYTES` a copy or fill takes `16x8` for 8 rows of 16 bytes; the rows
 //! are `p/64` 64 bytes apart.
+
+mod batches;
+mod line;
+mod signals;
 
 use std::collections::HashMap;
 
@@ -55,6 +68,7 @@ use crate::{
     Action, Call, ContextId, DeviceId, Direction, FreeKind, Handle, HostMemory, MemoryKind, Mode,
     Names, Operation, Outcome, Pointer, Region, StackId, StreamRef, ThreadId,
 };
+use line::Line;
 
 /// A program that was typed.
 #[derive(Clone, Debug, Default)]
@@ -153,83 +167,6 @@ impl Program {
     }
 }
 
-/// The words of a line, with their columns.
-struct Line<'a> {
-    number: u32,
-    words: Vec<(u32, &'a str)>,
-    next: usize,
-    width: u32,
-}
-
-impl<'a> Line<'a> {
-    fn new(number: u32, code: &'a str) -> Self {
-        let words = code
-            .split_whitespace()
-            .map(|word| {
-                let bytes = word.as_ptr().addr() - code.as_ptr().addr();
-                (1 + code[..bytes].chars().count() as u32, word)
-            })
-            .collect();
-        let width = 1 + code.trim_end().chars().count() as u32;
-        Self {
-            number,
-            words,
-            next: 0,
-            width,
-        }
-    }
-
-    fn error(&self, column: u32, message: impl Into<String>) -> ParseError {
-        ParseError {
-            line: self.number,
-            column,
-            message: message.into(),
-        }
-    }
-
-    /// An error at the word read last.
-    fn wrong(&self, expected: &str) -> ParseError {
-        let (column, word) = self.words[self.next - 1];
-        self.error(column, format!("expected {expected}, found `{word}`"))
-    }
-
-    fn word(&mut self, expected: &str) -> Result<&'a str, ParseError> {
-        let Some(&(_, word)) = self.words.get(self.next) else {
-            return Err(self.error(
-                self.width,
-                format!("expected {expected}, found the line's end"),
-            ));
-        };
-        self.next += 1;
-        Ok(word)
-    }
-
-    fn peek(&self) -> Option<&'a str> {
-        self.words.get(self.next).map(|&(_, word)| word)
-    }
-
-    /// Takes the next word if it is this one.
-    fn eat(&mut self, word: &str) -> bool {
-        let is = self.peek() == Some(word);
-        self.next += usize::from(is);
-        is
-    }
-
-    fn number<T: std::str::FromStr>(&mut self, expected: &str) -> Result<T, ParseError> {
-        self.word(expected)?
-            .parse()
-            .map_err(|_| self.wrong(expected))
-    }
-
-    fn end(&mut self) -> Result<(), ParseError> {
-        if self.peek().is_some() {
-            self.next += 1;
-            return Err(self.wrong("the line's end"));
-        }
-        Ok(())
-    }
-}
-
 /// What a pointer's name stands for.
 #[derive(Clone, Copy)]
 struct Memory {
@@ -244,6 +181,8 @@ struct Memory {
 enum Object {
     Stream(Handle),
     Event(Handle),
+    Pool(Handle),
+    Semaphore(Handle),
 }
 
 /// What the lines so far have set up.
@@ -277,8 +216,11 @@ impl Default for State {
 }
 
 const CALLS: &str = "a call (stream, event, destroy, name, record, wait, sync, query, register, \
-     unregister, free, free_async, free_host, unmap, release, ended, launch, copy, copy_sync, \
-     fill, fill_sync, hostfunc, hostfunc_runs, blind, thread, device, or `p = malloc…`)";
+     unregister, free, free_async, free_host, unmap, release, close, ended, launch, copy, copy_sync, \
+     copies, fill, fill_sync, enqueue, write_value, wait_value, signal, await, semaphore, pool, \
+     hostfunc, hostfunc_runs, barrier, record_context, wait_context, end_context, blind, end, \
+     thread, device, context, green, primary, or `p = malloc…`)";
+const CONTEXT: &str = "a context's number";
 const STREAM: &str = "a stream declared above, `L` or `PT`";
 const EVENT: &str = "an event declared above";
 const POINTER: &str = "a pointer declared above, such as `p` or `p+256`";
@@ -300,7 +242,11 @@ impl State {
             "destroy" => match self.object(line)? {
                 Object::Stream(stream) => ("cudaStreamDestroy", Action::StreamDestroyed { stream }),
                 Object::Event(event) => ("cudaEventDestroy", Action::EventDestroyed { event }),
+                Object::Pool(pool) => ("cudaMemPoolDestroy", Action::PoolDestroyed { pool }),
+                Object::Semaphore(_) => return Err(line.wrong("a stream, event or pool")),
             },
+            "pool" | "semaphore" => return self.declared(line),
+
             "name" => {
                 let stream = self.stream(line)?;
                 let name = self.names.intern(line.word("the stream's new name")?);
@@ -327,6 +273,7 @@ impl State {
                 )
             }
             "sync" if line.eat("device") => ("cudaDeviceSynchronize", Action::DeviceSynchronized),
+            "sync" if line.eat("context") => ("cuCtxSynchronize", Action::ContextSynchronized),
             verb @ ("sync" | "query") => self.known_complete(verb, line)?,
             "register" => {
                 let name = line.word(POINTER)?;
@@ -344,6 +291,7 @@ impl State {
                         size,
                         kind,
                         stream: None,
+                        pool: Handle::default(),
                     },
                 )
             }
@@ -353,6 +301,7 @@ impl State {
             "free_host" => return self.free("cudaFreeHost", FreeKind::Host, line),
             "unmap" => return self.free("cuMemUnmap", FreeKind::Unmap, line),
             "release" => return self.free("free", FreeKind::Libc, line),
+            "close" => return self.free("cudaIpcCloseMemHandle", FreeKind::Import, line),
             // Begun on an earlier line of this thread, whose call it is.
             "ended" => (
                 "",
@@ -377,6 +326,34 @@ impl State {
                 let stream = default_stream(line);
                 ("cudaMemset", self.filled(stream, true, line)?)
             }
+            "copies" => {
+                let stream = self.stream(line)?;
+                ("cudaMemcpyBatchAsync", self.copied_together(stream, line)?)
+            }
+            "enqueue" => {
+                let stream = self.stream(line)?;
+                ("cudaMemPrefetchAsync", Action::Enqueued { stream })
+            }
+            verb @ ("write_value" | "wait_value" | "signal" | "await") => {
+                self.signalled(verb, line)?
+            }
+            "record_context" => {
+                let event = self.event(line)?;
+                ("cuCtxRecordEvent", Action::ContextRecorded { event })
+            }
+            "wait_context" => {
+                let event = self.event(line)?;
+                ("cuCtxWaitEvent", Action::ContextWaited { event })
+            }
+            "end_context" => ("cuCtxDestroy", Action::ContextDestroyed),
+            "barrier" => {
+                let mut devices = SmallVec::new();
+                while line.peek().is_some() {
+                    devices.push(DeviceId(line.number("a device's ordinal, from 0")?));
+                }
+                ("cudaMemcpyPeer", Action::Barrier { devices })
+            }
+            "end" => ("", Action::Ended),
             "hostfunc" => {
                 let stream = self.stream(line)?;
                 let name = line.word("the host function's name")?;
@@ -411,6 +388,18 @@ impl State {
                 self.call.context = ContextId(u32::from(device));
                 return Ok(Vec::new());
             }
+            "context" => {
+                self.call.context = ContextId(0x1_0000 + line.number::<u16>(CONTEXT)? as u32);
+                return Ok(Vec::new());
+            }
+            "green" => {
+                self.call.context = ContextId(0x8000_0000 + line.number::<u16>(CONTEXT)? as u32);
+                return Ok(Vec::new());
+            }
+            "primary" => {
+                self.call.context = ContextId(u32::from(self.call.device.0));
+                return Ok(Vec::new());
+            }
             _ => return Err(line.wrong(CALLS)),
         };
         Ok(vec![self.operation(api, action)])
@@ -437,7 +426,7 @@ impl State {
         line.next += 1;
         match self.objects.get(old) {
             Some(&(Object::Stream(handle) | Object::Event(handle))) => Ok(handle),
-            None => Err(line.wrong("`handle=` with a stream or event declared above")),
+            _ => Err(line.wrong("`handle=` with a stream or event declared above")),
         }
     }
 
@@ -461,7 +450,7 @@ impl State {
     }
 
     fn object(&self, line: &mut Line<'_>) -> Result<Object, ParseError> {
-        let expected = "a stream or event declared above";
+        let expected = "a stream, event or pool declared above";
         let name = line.word(expected)?;
         self.objects
             .get(name)
@@ -501,7 +490,8 @@ impl State {
             } else {
                 "cudaEventSynchronize"
             };
-            return Ok((api, Action::EventSynchronized { event }));
+            let polled = query;
+            return Ok((api, Action::EventSynchronized { event, polled }));
         }
         if !matches!(name, "L" | "PT") && !self.objects.contains_key(name) {
             let expected = "a stream or event declared above, `L`, `PT` or `device`";
@@ -514,7 +504,8 @@ impl State {
         } else {
             "cudaStreamSynchronize"
         };
-        Ok((api, Action::StreamSynchronized { stream }))
+        let polled = query;
+        Ok((api, Action::StreamSynchronized { stream, polled }))
     }
 
     /// `p = malloc…`
@@ -524,8 +515,15 @@ impl State {
             return Err(line.wrong("a pointer's name without `+`, `/`, `:`"));
         }
         line.next += 1;
-        let expected = "malloc_async, malloc, malloc_managed, malloc_host, map, pageable or pinned";
-        let (api, kind, asked) = match line.word(expected)? {
+        let expected =
+            "malloc_async, malloc, malloc_managed, malloc_host, map, import, pageable or pinned";
+        let call = line.word(expected)?;
+        let (api, kind, asked) = match call {
+            "import" => (
+                "cudaMemPoolImportPointer",
+                Some(MemoryKind::StreamOrdered),
+                HostMemory::Unasked,
+            ),
             "malloc_async" => (
                 "cudaMallocAsync",
                 Some(MemoryKind::StreamOrdered),
@@ -551,10 +549,11 @@ impl State {
         if size > 1 << 40 {
             return Err(line.wrong("a size of at most 1 TiB"));
         }
-        let stream = match kind {
-            Some(MemoryKind::StreamOrdered) => Some(self.stream(line)?),
-            _ => None,
-        };
+        let (mut stream, mut pool) = (None, Handle::default());
+        if call == "malloc_async" {
+            stream = Some(self.stream(line)?);
+            pool = self.pool(line)?;
+        }
         let host = kind.is_none_or(MemoryKind::is_host);
         let address = if line.eat("at") {
             self.pointer(line)?.0
@@ -588,6 +587,7 @@ impl State {
                 size,
                 kind,
                 stream,
+                pool,
             },
         )])
     }
@@ -958,7 +958,8 @@ mod tests {
         assert_eq!(
             actions[3],
             Action::StreamSynchronized {
-                stream: StreamRef::PerThread
+                stream: StreamRef::PerThread,
+                polled: false
             }
         );
         let (

@@ -1,0 +1,285 @@
+//! Copies and fills: what they touch, and what they wait for.
+
+use smallvec::SmallVec;
+use streamcheck_model::{
+    BatchCopy, Call, Direction, HostMemory, MemoryKind, Mode, Region, SourceOrder, StreamRef,
+};
+
+use crate::engine::{Engine, Touch};
+use crate::graph::Reason;
+use crate::memory::Allocation;
+use crate::op::{Access, OpRef};
+use crate::rules::violation::Violation;
+use crate::rules::{sc109_data_race, sc201_pageable_async_copy};
+use crate::shadow::Footprint;
+
+/// One side of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    /// Device or managed memory.
+    Device,
+    /// Page-locked host memory.
+    Pinned,
+    /// Host memory that is not page-locked.
+    Pageable,
+    /// No telling.
+    Unknown,
+}
+
+impl Engine {
+    /// What a side of a copy is, given what the call states.
+    fn side(&self, region: Region, stated_host: Option<bool>, host: HostMemory) -> Side {
+        match (
+            self.memory.live(region.address).map(|block| block.kind),
+            stated_host,
+        ) {
+            (Some(MemoryKind::System), _) => Side::Pageable,
+            (Some(kind), Some(true)) if !kind.is_host() && kind != MemoryKind::Managed => {
+                Side::Pageable
+            }
+            (Some(kind), _) if kind.is_host() => Side::Pinned,
+            (Some(_), _) | (None, Some(false)) => Side::Device,
+            (None, stated) => match (host, stated) {
+                (HostMemory::Pinned, _) => Side::Pinned,
+                (HostMemory::Pageable, _) | (HostMemory::Unasked, Some(true)) => Side::Pageable,
+                (HostMemory::Unasked, _) => Side::Unknown,
+            },
+        }
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a copy is described by that many things"
+    )]
+    pub(crate) fn copied(
+        &mut self,
+        call: &Call,
+        stream: StreamRef,
+        to: Region,
+        from: Region,
+        direction: Direction,
+        host: HostMemory,
+        synchronous: bool,
+        found: &mut Vec<Violation>,
+    ) {
+        self.copies += 1;
+        let (from_host, to_host) = match direction {
+            Direction::HostToHost => (Some(true), Some(true)),
+            Direction::HostToDevice => (Some(true), Some(false)),
+            Direction::DeviceToHost => (Some(false), Some(true)),
+            Direction::DeviceToDevice => (Some(false), Some(false)),
+            Direction::Inferred => (None, None),
+        };
+        let (source, target) = (
+            self.side(from, from_host, host),
+            self.side(to, to_host, host),
+        );
+        let (id, mut op) = self.on_stream(stream, call);
+        if to.bytes() == 0 && from.bytes() == 0 {
+            self.order.submit(id, op);
+            return;
+        }
+        op.staged = synchronous && source == Side::Pageable;
+        self.serializes(id, op, [to.address, from.address].into_iter(), found);
+        let access = self.order.submit(id, op);
+        let op = access.op;
+        let mut uses: SmallVec<[Touch; 2]> = SmallVec::new();
+        // Pageable memory is the C library's: what is remembered of its address
+        // says nothing, and the call is done with it when it returns. An array has no
+        // address.
+        for (side, region, mode) in [(source, from, Mode::Read), (target, to, Mode::Write)] {
+            if side != Side::Pageable && region.bytes() != 0 {
+                uses.push(Touch::new(Footprint::Exact(region), mode));
+            }
+        }
+        self.touch(id, access, &uses, found);
+        if !synchronous {
+            for (side, region) in [(source, from), (target, to)] {
+                if side == Side::Pageable {
+                    found.push(sc201_pageable_async_copy::check(
+                        op,
+                        region.address,
+                        region.bytes(),
+                    ));
+                    break;
+                }
+            }
+        }
+        // What the call itself waits for ("API synchronization behavior" in the
+        // runtime's reference).
+        let managed =
+            |region: &Region| self.memory_kind(region.address) == Some(MemoryKind::Managed);
+        let both_host = source != Side::Device && target != Side::Device;
+        let waits = match (source, target) {
+            _ if both_host && direction != Direction::Inferred => Some(Reason::HostSync),
+            (Side::Pageable | Side::Pinned, Side::Pageable | Side::Pinned) => {
+                Some(Reason::HostSync)
+            }
+            (_, Side::Pageable) if !synchronous => Some(Reason::ImplicitSync),
+            (_, Side::Pageable | Side::Pinned) if synchronous => Some(Reason::HostSync),
+            (Side::Pinned, Side::Device) if synchronous => Some(Reason::HostSync),
+            (Side::Unknown, _) | (_, Side::Unknown) if synchronous => Some(Reason::Unseen),
+            // Managed memory may be on either side.
+            _ if synchronous && [from, to].iter().any(managed) => Some(Reason::Unseen),
+            _ => None,
+        };
+        if let Some(reason) = waits {
+            self.order.synchronize_stream(id, reason, op);
+        }
+    }
+
+    pub(crate) fn filled(
+        &mut self,
+        call: &Call,
+        stream: StreamRef,
+        to: Region,
+        synchronous: bool,
+        found: &mut Vec<Violation>,
+    ) {
+        self.copies += 1;
+        let (id, op) = self.on_stream(stream, call);
+        self.serializes(id, op, [to.address].into_iter(), found);
+        let access = self.order.submit(id, op);
+        if to.bytes() == 0 {
+            return;
+        }
+        self.touch(
+            id,
+            access,
+            &[Touch::new(Footprint::Exact(to), Mode::Write)],
+            found,
+        );
+        let op = access.op;
+        let kind = self.memory_kind(to.address);
+        if synchronous && kind.is_some_and(|kind| kind.is_host() || kind == MemoryKind::Managed) {
+            self.order.synchronize_stream(id, Reason::HostSync, op);
+        }
+    }
+
+    /// Several copies of one call, which have no order among themselves
+    /// (`cudaMemcpyBatchAsync`). Each says when its source is read.
+    pub(crate) fn copied_together(
+        &mut self,
+        call: &Call,
+        stream: StreamRef,
+        copies: &[BatchCopy],
+        found: &mut Vec<Violation>,
+    ) {
+        self.copies += copies.len() as u64;
+        self.forget_system_memory();
+        let (id, op) = self.on_stream(stream, call);
+        let addresses = copies
+            .iter()
+            .flat_map(|copy| [copy.to.address, copy.from.address]);
+        self.serializes(id, op, addresses, found);
+        let access = self.order.submit(id, op);
+        let mut touched: Vec<Touch> = Vec::with_capacity(copies.len() * 2);
+        for copy in copies {
+            let source = self.side(copy.from, None, copy.host);
+            let target = self.side(copy.to, None, copy.host);
+            let host = |side| matches!(side, Side::Pageable | Side::Pinned);
+            if copy.from.bytes() != 0 {
+                // A host source read during the call is done with when that returns.
+                match (copy.order, source) {
+                    (SourceOrder::DuringCall, Side::Pageable) => {
+                        found.push(sc201_pageable_async_copy::check(
+                            access.op,
+                            copy.from.address,
+                            copy.from.bytes(),
+                        ));
+                    }
+                    (SourceOrder::DuringCall, side) if host(side) => {}
+                    (order, side) => {
+                        if side == Side::Pageable {
+                            self.system_memory(copy.from, access, call);
+                        }
+                        touched.push(Touch {
+                            early: order == SourceOrder::Any,
+                            ..Touch::new(Footprint::Exact(copy.from), Mode::Read)
+                        });
+                    }
+                }
+            }
+            if copy.to.bytes() != 0 {
+                if target == Side::Pageable {
+                    self.system_memory(copy.to, access, call);
+                }
+                touched.push(Touch::new(Footprint::Exact(copy.to), Mode::Write));
+            }
+        }
+        self.race_among(access.op, &touched, found);
+        self.touch(id, access, &touched, found);
+    }
+
+    /// Two copies of one call, one of which writes what the other touches.
+    fn race_among(&self, op: OpRef, touched: &[Touch], found: &mut Vec<Violation>) {
+        let mut regions: Vec<(Region, Mode)> = touched
+            .iter()
+            .filter_map(|touch| match touch.footprint {
+                Footprint::Exact(region) => Some((region, touch.mode)),
+                Footprint::Pointer(_) => None,
+            })
+            .collect();
+        regions.sort_unstable_by_key(|(region, _)| region.address);
+        // Those seen so far that reach furthest, writing and at all.
+        let mut furthest: [Option<Region>; 2] = [None, None];
+        for (region, mode) in regions {
+            let against = if mode == Mode::Write { 1 } else { 0 };
+            let other = furthest[against].filter(|other| other.overlaps(&region));
+            if other.is_some()
+                && let Some(block) = self.memory.live(region.address)
+            {
+                found.push(sc109_data_race::within_a_batch(op, block, region.address));
+                return;
+            }
+            let further =
+                |known: Option<Region>| known.is_none_or(|known| known.end() < region.end());
+            if mode == Mode::Write && further(furthest[0]) {
+                furthest[0] = Some(region);
+            }
+            if further(furthest[1]) {
+                furthest[1] = Some(region);
+            }
+        }
+    }
+
+    /// Host memory that CUDA was never told of is in use until the copy is complete.
+    fn system_memory(&mut self, region: Region, birth: Access, call: &Call) {
+        let (start, end) = (region.address, region.end());
+        let inside = self
+            .memory
+            .live(start)
+            .is_some_and(|block| block.kind == MemoryKind::System && end <= block.end());
+        if inside {
+            return;
+        }
+        self.system.push(start);
+        self.memory.insert(Box::new(Allocation::new(
+            (start, end - start),
+            MemoryKind::System,
+            Access {
+                epoch: self.order.host_now(),
+                op: birth.op,
+            },
+            call.context,
+        )));
+    }
+
+    /// Drops such memory once the host knows its copies complete.
+    fn forget_system_memory(&mut self) {
+        let (memory, order) = (&mut self.memory, &self.order);
+        self.system.retain(|&address| {
+            let Some(block) = memory.live(address) else {
+                return false;
+            };
+            if block.kind != MemoryKind::System || block.address != address {
+                return false;
+            }
+            let pending = block.uses.iter().any(|last| !order.host_knows(last.epoch));
+            if !pending {
+                memory.remove(address);
+            }
+            pending
+        });
+    }
+}
