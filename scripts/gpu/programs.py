@@ -1,5 +1,6 @@
 """The programs that gpu-check runs, and what each must come to."""
 
+import collections
 import dataclasses
 from pathlib import Path
 
@@ -90,25 +91,31 @@ class Hunted:
     source: Path
     argv: list
     env: dict
-    nvcc: tuple
     warn: tuple
+
+
+def header(source):
+    """{key: [the words of each such line]} of the comments that a program begins with."""
+    found = collections.defaultdict(list)
+    for line in source.read_text().splitlines():
+        if not line.startswith(("//", "# ")):
+            break
+        key, colon, value = line.lstrip("/# ").partition(": ")
+        if colon:
+            found[key].append(value.split())
+    return found
+
+
+def nvcc_words(source):
+    """What a hunted program or a probe adds to nvcc's arguments."""
+    return sum(header(source)["nvcc"], [])
 
 
 def read_hunt(source):
     """The runs of a program of the hunt."""
-    runs, nvcc, warn = [], [], []
-    for line in source.read_text().splitlines():
-        comment = line.lstrip("/# ") if line.startswith(("//", "#")) else None
-        if comment is None:
-            break
-        key, _, value = comment.partition(": ")
-        if key == "run":
-            runs.append(value.split())
-        elif key == "nvcc":
-            nvcc += value.split()
-        elif key == "warn":
-            warn += value.split()
-    for words in runs or [[]]:
+    said = header(source)
+    warn = tuple(sum(said["warn"], []))
+    for words in said["run"] or [[]]:
         yield Hunted(" ".join([source.stem, *(word.rpartition("=")[2] for word in words)]), source,
                      [word for word in words if "=" not in word],
-                     dict(word.split("=", 1) for word in words if "=" in word), tuple(nvcc), tuple(warn))
+                     dict(word.split("=", 1) for word in words if "=" in word), warn)

@@ -18,6 +18,16 @@
         }                                                                                        \
     } while (0)
 
+// The same for the driver API.
+#define DRIVER(call)                                                                             \
+    do {                                                                                         \
+        int check_status_ = int(call);                                                           \
+        if (check_status_ != 0) {                                                                \
+            fprintf(stderr, "%s:%d: %s: error %d\n", __FILE__, __LINE__, #call, check_status_);  \
+            exit(3);                                                                             \
+        }                                                                                        \
+    } while (0)
+
 // How long the work takes that a call may or may not wait for.
 constexpr unsigned long long SPIN_MS = 200;
 
@@ -76,4 +86,22 @@ template <typename Call> double milliseconds(Call call) {
 // Whether a call that took `ms` waited for a spin.
 inline void report(const char *question, double ms) {
     printf("%s: %s (%.2f ms)\n", question, ms > SPIN_MS / 2 ? "yes" : "no", ms);
+}
+
+// Whether `call` waits for the work that is pending; lets that end.
+template <typename Call> void ask(const char *question, Call call) {
+    report(question, milliseconds(call));
+    CHECK(cudaDeviceSynchronize());
+}
+
+// Whether work that `stream` gets now waits for what is pending elsewhere; lets that end.
+inline void ask_held(const char *question, cudaStream_t stream) {
+    touch(stream);
+    ask(question, [&] { CHECK(cudaStreamSynchronize(stream)); });
+}
+
+// What a call returns, and that no error stays behind.
+inline void returns(const char *question, int status) {
+    printf("%s: %s\n", question, cudaGetErrorName(cudaError_t(status)));
+    (void)cudaGetLastError();
 }
