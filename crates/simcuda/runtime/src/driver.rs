@@ -102,6 +102,9 @@ driver! {
     cuStreamGetId 12000 (stream: Handle, id: Out<u64>);
     cuStreamGetDevice 12080 (stream: Handle, device: Out<i32>);
     cuStreamAttachMemAsync 6000 (stream: Handle, address: u64, length: usize, flags: u32);
+    cuStreamGetAttribute 11000 (stream: Handle, which: u32, value: *mut c_void);
+    cuStreamSetAttribute 11000 (stream: Handle, which: u32, value: *const c_void);
+    cuStreamCopyAttributes 11000 (target: Handle, source: Handle);
     cuStreamAddCallback 5000 (stream: Handle, callback: Callback, data: *mut c_void, flags: u32);
     cuLaunchHostFunc 10000 (stream: Handle, function: Function, data: *mut c_void);
     cuStreamBeginCapture 10010 (stream: Handle, mode: u32);
@@ -132,6 +135,12 @@ driver! {
     cuMemGetInfo 3020 (free: Out<usize>, total: Out<usize>);
     cuMemAdvise 12020 (address: u64, length: usize, advice: u32, location: Location);
     cuMemPrefetchAsync 12020 (address: u64, length: usize, location: Location, flags: u32, stream: Handle);
+    cuMemPrefetchBatchAsync 13000 (addresses: In<u64>, sizes: In<usize>, count: usize, locations: In<Location>,
+                             firsts: In<usize>, locations_count: usize, flags: u64, stream: Handle);
+    cuMemDiscardBatchAsync 13000 (addresses: In<u64>, sizes: In<usize>, count: usize, flags: u64, stream: Handle);
+    cuMemDiscardAndPrefetchBatchAsync 13000 (addresses: In<u64>, sizes: In<usize>, count: usize,
+                                       locations: In<Location>, firsts: In<usize>, locations_count: usize,
+                                       flags: u64, stream: Handle);
     cuPointerGetAttributes 7000 (count: u32, which: In<u32>, out: In<*mut c_void>, address: u64);
 
     cuMemAllocAsync 11020 (pointer: Out<u64>, size: usize, stream: Handle);
@@ -140,6 +149,9 @@ driver! {
     cuDeviceGetDefaultMemPool 11020 (pool: Out<Handle>, device: i32);
     cuDeviceGetMemPool 11020 (pool: Out<Handle>, device: i32);
     cuDeviceSetMemPool 11020 (device: i32, pool: Handle);
+    cuMemGetDefaultMemPool 13000 (pool: Out<Handle>, location: In<Location>, kind: u32);
+    cuMemGetMemPool 13000 (pool: Out<Handle>, location: In<Location>, kind: u32);
+    cuMemSetMemPool 13000 (location: In<Location>, kind: u32, pool: Handle);
     cuMemPoolCreate 11020 (pool: Out<Handle>, props: In<PoolProps>);
     cuMemPoolDestroy 11020 (pool: Handle);
     cuMemPoolTrimTo 11020 (pool: Handle, keep: usize);

@@ -18,6 +18,7 @@ mod error;
 mod event;
 mod fill;
 mod launch;
+mod managed;
 mod memory;
 mod module;
 mod pool;

@@ -1,8 +1,7 @@
 //! Allocation, pinned host memory, and what a pointer is.
 
-use crate::abi::{In, Location, Out, Status};
+use crate::abi::{In, Out, Status};
 use crate::device::ready;
-use crate::error::INVALID_VALUE;
 use crate::registry::variable;
 use std::ffi::c_void;
 
@@ -27,12 +26,6 @@ export! {
     cudaMallocPitch(pointer: Out<u64>, pitch: Out<usize>, width: usize, height: usize) {
         allocate(pointer, width * height, || ready()?.cuMemAllocPitch(false, pointer, pitch, width, height, 4))
     }
-    cudaMallocManaged(pointer: Out<u64>, size: usize, flags: u32) {
-        if size == 0 {
-            return Err(INVALID_VALUE);
-        }
-        ready()?.cuMemAllocManaged(false, pointer, size, flags)
-    }
     cudaFree(address: u64) {
         let driver = ready()?;
         if address == 0 { Ok(()) } else { driver.cuMemFree(false, address) }
@@ -54,13 +47,6 @@ export! {
     }
     cudaHostGetFlags(flags: Out<u32>, address: u64) { ready()?.cuMemHostGetFlags(false, flags, address) }
     cudaMemGetInfo(free: Out<usize>, total: Out<usize>) { ready()?.cuMemGetInfo(false, free, total) }
-    cudaMemAdvise(address: u64, length: usize, advice: u32, location: Location) {
-        ready()?.cuMemAdvise(false, address, length, advice, location)
-    }
-    cudaMemPrefetchAsync / cudaMemPrefetchAsync_ptsz |per_thread|
-        (address: u64, length: usize, location: Location, flags: u32, stream: u64) {
-        ready()?.cuMemPrefetchAsync(per_thread, address, length, location, flags, stream)
-    }
     cudaPointerGetAttributes(out: Out<PointerAttributes>, address: u64) {
         let (mut kind, mut managed, mut device, mut device_pointer, mut host_pointer) = (0u32, 0u8, 0i32, 0u64, 0u64);
         // Memory type, managed, ordinal, device pointer, host pointer.

@@ -22,6 +22,15 @@ export! {
     }
     cudaDeviceGetMemPool(pool: Out<u64>, device: i32) { driver()?.cuDeviceGetMemPool(false, pool, device) }
     cudaDeviceSetMemPool(device: i32, pool: u64) { driver()?.cuDeviceSetMemPool(false, device, pool) }
+    cudaMemGetDefaultMemPool(pool: Out<u64>, location: In<Location>, kind: u32) {
+        driver()?.cuMemGetDefaultMemPool(false, pool, location, kind)
+    }
+    cudaMemGetMemPool(pool: Out<u64>, location: In<Location>, kind: u32) {
+        driver()?.cuMemGetMemPool(false, pool, location, kind)
+    }
+    cudaMemSetMemPool(location: In<Location>, kind: u32, pool: u64) {
+        driver()?.cuMemSetMemPool(false, location, kind, pool)
+    }
     cudaMemPoolCreate(pool: Out<u64>, props: In<PoolProps>) { ready()?.cuMemPoolCreate(false, pool, props) }
     cudaMemPoolDestroy(pool: u64) { ready()?.cuMemPoolDestroy(false, pool) }
     cudaMemPoolTrimTo(pool: u64, keep: usize) { ready()?.cuMemPoolTrimTo(false, pool, keep) }

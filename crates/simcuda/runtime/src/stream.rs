@@ -33,9 +33,15 @@ export! {
     cudaStreamGetDevice / cudaStreamGetDevice_ptsz |per_thread| (stream: u64, device: Out<i32>) {
         ready()?.cuStreamGetDevice(per_thread, stream, device)
     }
-    cudaStreamAttachMemAsync / cudaStreamAttachMemAsync_ptsz |per_thread|
-        (stream: u64, address: u64, length: usize, flags: u32) {
-        ready()?.cuStreamAttachMemAsync(per_thread, stream, address, length, flags)
+    cudaStreamGetAttribute / cudaStreamGetAttribute_ptsz |per_thread| (stream: u64, which: u32, value: *mut c_void) {
+        ready()?.cuStreamGetAttribute(per_thread, stream, which, value)
+    }
+    cudaStreamSetAttribute / cudaStreamSetAttribute_ptsz |per_thread|
+        (stream: u64, which: u32, value: *const c_void) {
+        ready()?.cuStreamSetAttribute(per_thread, stream, which, value)
+    }
+    cudaStreamCopyAttributes / cudaStreamCopyAttributes_ptsz |per_thread| (target: u64, source: u64) {
+        ready()?.cuStreamCopyAttributes(per_thread, target, source)
     }
     cudaStreamAddCallback / cudaStreamAddCallback_ptsz |per_thread|
         (stream: u64, callback: StreamCallback, data: *mut c_void, flags: u32) {

@@ -88,13 +88,13 @@ unsupported! {
     cudaIpcOpenMemHandle cudaLibraryEnumerateKernels cudaLibraryGetUnifiedFunction
     cudaLogsCurrent cudaLogsDumpToFile cudaLogsDumpToMemory cudaLogsRegisterCallback
     cudaLogsUnregisterCallback
-    cudaMallocMipmappedArray cudaMemDiscardAndPrefetchBatchAsync
-    cudaMemDiscardAndPrefetchBatchAsync_ptsz cudaMemDiscardBatchAsync
-    cudaMemDiscardBatchAsync_ptsz cudaMemGetDefaultMemPool cudaMemGetLocationInfo
-    cudaMemGetMemPool cudaMemPoolExportPointer cudaMemPoolExportToShareableHandle
-    cudaMemPoolImportFromShareableHandle cudaMemPoolImportPointer cudaMemPrefetchBatchAsync
-    cudaMemPrefetchBatchAsync_ptsz cudaMemRangeGetAttribute cudaMemRangeGetAttributes
-    cudaMemSetMemPool
+    cudaMallocMipmappedArray
+
+      cudaMemGetLocationInfo
+     cudaMemPoolExportPointer cudaMemPoolExportToShareableHandle
+    cudaMemPoolImportFromShareableHandle cudaMemPoolImportPointer
+     cudaMemRangeGetAttribute cudaMemRangeGetAttributes
+
 
 
 
@@ -112,9 +112,9 @@ unsupported! {
     cudaOccupancyMaxPotentialClusterSize cudaSignalExternalSemaphoresAsync
     cudaSignalExternalSemaphoresAsync_ptsz cudaStreamBeginCaptureToGraph
     cudaStreamBeginCaptureToGraph_ptsz cudaStreamBeginRecaptureToGraph
-    cudaStreamBeginRecaptureToGraph_ptsz cudaStreamCopyAttributes cudaStreamCopyAttributes_ptsz
-    cudaStreamGetAttribute cudaStreamGetAttribute_ptsz cudaStreamGetDevResource
-    cudaStreamGetDevResource_ptsz cudaStreamSetAttribute cudaStreamSetAttribute_ptsz
+    cudaStreamBeginRecaptureToGraph_ptsz
+      cudaStreamGetDevResource
+    cudaStreamGetDevResource_ptsz
     cudaStreamUpdateCaptureDependencies cudaStreamUpdateCaptureDependencies_ptsz
     cudaSubgridCreate cudaSubgridWorkerGridCreate cudaSubgridWorksetCreate cudaUserObjectCreate
     cudaUserObjectRelease cudaUserObjectRetain cudaVDPAUGetDevice cudaVDPAUSetVDPAUDevice

@@ -2,8 +2,7 @@
 
 use crate::abi::{In, Out, Status};
 use crate::error::{
-    HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_CONTEXT, INVALID_VALUE,
-    NOT_SUPPORTED,
+    HOST_MEMORY_ALREADY_REGISTERED, HOST_MEMORY_NOT_REGISTERED, INVALID_VALUE, NOT_SUPPORTED,
 };
 use crate::sim::memory::{Kind, Registered};
 use crate::sim::session::{Session, session};
@@ -280,45 +279,4 @@ api! {
             if which == 6 { Err(NOT_SUPPORTED) } else { Err(INVALID_VALUE) }
         })
     }
-    "cuMemAdvise" 8000 => cuMemAdvise(address: u64, length: usize, _advice: u32, _device: i32) {
-        advise(address, length)
-    }
-    "cuMemAdvise" 12020 => cuMemAdvise_v2(address: u64, length: usize, _advice: u32, _location: crate::abi::Location) {
-        advise(address, length)
-    }
-    "cuMemPrefetchAsync" 8000 => cuMemPrefetchAsync / cuMemPrefetchAsync_ptsz |per_thread|
-                                 (address: u64, length: usize, _device: i32, stream: u64) {
-        prefetch(address, length, stream, per_thread)
-    }
-    "cuMemPrefetchAsync" 12020 => cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz |per_thread|
-                                  (address: u64, length: usize, _location: crate::abi::Location, _flags: u32,
-                                   stream: u64) {
-        prefetch(address, length, stream, per_thread)
-    }
-}
-
-fn is_managed(s: &State, address: u64, length: usize) -> Status {
-    let managed = s.place(address, length as u64)? == crate::sim::memory::Place::Managed;
-    if managed && length > 0 {
-        Ok(())
-    } else {
-        Err(INVALID_VALUE)
-    }
-}
-
-fn advise(address: u64, length: usize) -> Status {
-    session(|s| is_managed(s, address, length))
-}
-
-fn prefetch(address: u64, length: usize, stream: u64, per_thread: bool) -> Status {
-    session(|s| {
-        is_managed(s, address, length)?;
-        let lane = s.lane(stream, per_thread)?;
-        if !s.contexts.iter().any(|(handle, _)| handle == lane.context) {
-            return Err(INVALID_CONTEXT);
-        }
-        s.submit(lane, Vec::new(), crate::sim::sched::Work::Marker);
-        s.submitted();
-        Ok(())
-    })
 }

@@ -46,10 +46,12 @@ mod event;
 mod fill;
 mod graph;
 mod launch;
+mod managed;
 mod memory;
 mod module;
 mod pool;
 mod stream;
+mod stream_attribute;
 mod stream_value;
 mod unsupported;
 mod virtual_memory;
@@ -87,10 +89,12 @@ static ENTRIES: LazyLock<HashMap<&'static str, Vec<Entry>>> = LazyLock::new(|| {
         fill::entries(),
         graph::entries(),
         launch::entries(),
+        managed::entries(),
         memory::entries(),
         module::entries(),
         pool::entries(),
         stream::entries(),
+        stream_attribute::entries(),
         stream_value::entries(),
         virtual_memory::entries(),
     ];

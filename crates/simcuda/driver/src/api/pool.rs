@@ -7,13 +7,8 @@ use crate::sim::memory::Kind;
 use crate::sim::pool::Pool;
 use crate::sim::sched::Work;
 use crate::sim::session::session;
+use crate::sim::state::State;
 use std::ffi::c_void;
-
-/// Fresh stream-ordered memory holds this, from when its stream gets to the allocation: a use that comes before it on
-/// another stream is then lost, as a real race might lose it.
-const POISON: u8 = 0xcb;
-/// As many bytes of it, so that huge allocations stay cheap.
-const POISONED: u64 = 64 << 10;
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED` and `CU_MEM_LOCATION_TYPE_DEVICE`.
 const PINNED: u32 = 1;
@@ -39,8 +34,7 @@ fn allocate(
         };
         let (pool, _) = s.pool(handle)?;
         let (address, after) = s.allocate_pooled(pool, size as u64, lane.id, lane.context)?;
-        let length = (size as u64).min(POISONED) as usize;
-        let poison = move || dma::fill(address, &[POISON], length);
+        let poison = move || dma::poison(address, size as u64);
         s.submit(
             lane,
             after.into_iter().collect(),
@@ -86,6 +80,23 @@ fn device_of(location: Location, devices: usize) -> Status<i32> {
     }
 }
 
+/// The device that a location names where pools are asked for by kind of allocation.
+fn pooled(location: In<Location>, kind: u32, devices: usize) -> Status<i32> {
+    match kind {
+        PINNED => device_of(location.get()?, devices),
+        _ => Err(NOT_SUPPORTED),
+    }
+}
+
+fn set_current(s: &mut State, device: i32, pool: u64) -> Status {
+    s.device(device)?;
+    if s.pool(pool)?.1.device != device {
+        return Err(INVALID_VALUE);
+    }
+    s.device(device)?.current_pool = pool;
+    Ok(())
+}
+
 api! {
     "cuMemAllocAsync" 11020 => cuMemAllocAsync / cuMemAllocAsync_ptsz |per_thread|
                                (pointer: Out<u64>, size: usize, stream: u64) {
@@ -106,13 +117,24 @@ api! {
         session(|s| pool.put(s.device(device)?.current_pool))
     }
     "cuDeviceSetMemPool" 11020 => cuDeviceSetMemPool(device: i32, pool: u64) {
+        session(|s| set_current(s, device, pool))
+    }
+    "cuMemGetDefaultMemPool" 13000 => cuMemGetDefaultMemPool(pool: Out<u64>, location: In<Location>, kind: u32) {
         session(|s| {
-            s.device(device)?;
-            if s.pool(pool)?.1.device != device {
-                return Err(INVALID_VALUE);
-            }
-            s.device(device)?.current_pool = pool;
-            Ok(())
+            let device = pooled(location, kind, s.devices.len())?;
+            pool.put(s.device(device)?.default_pool)
+        })
+    }
+    "cuMemGetMemPool" 13000 => cuMemGetMemPool(pool: Out<u64>, location: In<Location>, kind: u32) {
+        session(|s| {
+            let device = pooled(location, kind, s.devices.len())?;
+            pool.put(s.device(device)?.current_pool)
+        })
+    }
+    "cuMemSetMemPool" 13000 => cuMemSetMemPool(location: In<Location>, kind: u32, pool: u64) {
+        session(|s| {
+            let device = pooled(location, kind, s.devices.len())?;
+            set_current(s, device, pool)
         })
     }
     "cuMemPoolCreate" 11020 => cuMemPoolCreate(pool: Out<u64>, props: In<PoolProps>) {

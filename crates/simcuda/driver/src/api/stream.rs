@@ -55,6 +55,7 @@ api! {
         session(|s| {
             let lane = s.streams.remove(stream).ok_or(INVALID_HANDLE)?;
             s.sched.close(lane.id);
+            s.stream_attributes.retain(|&(id, _), _| id != lane.id);
             Ok(())
         })
     }
@@ -118,14 +119,6 @@ api! {
         session(|s| {
             let lane = s.lane(stream, per_thread)?;
             device.put(s.context(lane.context)?.1.device)
-        })
-    }
-    "cuStreamAttachMemAsync" 6000 => cuStreamAttachMemAsync / cuStreamAttachMemAsync_ptsz |per_thread|
-                                     (stream: u64, _address: u64, _length: usize, _flags: u32) {
-        session(|s| {
-            let lane = s.lane(stream, per_thread)?;
-            s.submit(lane, Vec::new(), Work::Marker);
-            Ok(())
         })
     }
     "cuLaunchHostFunc" 10000 => cuLaunchHostFunc / cuLaunchHostFunc_ptsz |per_thread|

@@ -76,13 +76,13 @@ unsupported! {
     cuLogicalEndpointGetLimits cuLogicalEndpointIdRelease cuLogicalEndpointIdReserve
     cuLogicalEndpointImport cuLogicalEndpointQuery cuLogicalEndpointUnbind cuLogsCurrent
     cuLogsDumpToFile cuLogsDumpToMemory cuLogsRegisterCallback cuLogsUnregisterCallback
-    cuMemBatchDecompressAsync cuMemDiscardAndPrefetchBatchAsync cuMemDiscardBatchAsync
-    cuMemExportToShareableHandle cuMemGetAllocationPropertiesFromHandle cuMemGetDefaultMemPool
-    cuMemGetHandleForAddressRange cuMemGetLocationInfo cuMemGetMemPool
+    cuMemBatchDecompressAsync
+    cuMemExportToShareableHandle cuMemGetAllocationPropertiesFromHandle
+    cuMemGetHandleForAddressRange cuMemGetLocationInfo
     cuMemImportFromShareableHandle cuMemMapArrayAsync cuMemPoolExportPointer
     cuMemPoolExportToShareableHandle cuMemPoolImportFromShareableHandle cuMemPoolImportPointer
-    cuMemPrefetchBatchAsync cuMemRangeGetAttribute cuMemRangeGetAttributes
-    cuMemRetainAllocationHandle cuMemSetMemPool
+     cuMemRangeGetAttribute cuMemRangeGetAttributes
+    cuMemRetainAllocationHandle
 
 
 
@@ -96,9 +96,9 @@ unsupported! {
     cuOccupancyMaxPotentialClusterSize cuParamSetSize cuParamSetTexRef cuParamSetf cuParamSeti
     cuParamSetv cuProfilerInitialize cuSignalExternalSemaphoresAsync
      cuStreamBeginCaptureToCig cuStreamBeginCaptureToGraph
-    cuStreamBeginRecaptureToGraph cuStreamCopyAttributes cuStreamEndCaptureToCig
-    cuStreamGetAttribute cuStreamGetCaptureInfo cuStreamGetDevResource cuStreamGetGreenCtx
-    cuStreamSetAttribute cuStreamUpdateCaptureDependencies cuStreamUpdateCaptureDependencies_v2
+    cuStreamBeginRecaptureToGraph  cuStreamEndCaptureToCig
+     cuStreamGetCaptureInfo cuStreamGetDevResource cuStreamGetGreenCtx
+     cuStreamUpdateCaptureDependencies cuStreamUpdateCaptureDependencies_v2
 
 
     cuSurfObjectCreate cuSurfObjectDestroy cuSurfObjectGetResourceDesc cuSurfRefGetArray

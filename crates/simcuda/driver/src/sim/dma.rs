@@ -11,6 +11,12 @@ use std::sync::OnceLock;
 
 const CHUNK: usize = 64 << 10;
 
+/// What memory holds that nobody has written to since it was allocated or discarded: from when its stream gets there,
+/// so that a use that comes too early on another stream is lost, as a real race might lose it.
+const POISON: u8 = 0xcb;
+/// As many bytes of it, so that huge allocations stay cheap.
+const POISONED: u64 = 64 << 10;
+
 /// The ranges that hold device memory, set once when the machine starts.
 static DEVICE: OnceLock<Vec<Range<u64>>> = OnceLock::new();
 
@@ -73,6 +79,11 @@ pub(crate) fn copy(target: u64, source: u64, length: usize) {
             return;
         }
     }
+}
+
+/// Overwrites fresh or discarded memory, as far as that is cheap.
+pub(crate) fn poison(address: u64, size: u64) {
+    fill(address, &[POISON], size.min(POISONED) as usize);
 }
 
 /// Repeats `pattern` over `length` bytes.

@@ -78,6 +78,9 @@ pub(crate) struct Event {
     pub(crate) record: Option<(Arc<Past>, Arc<AtomicU64>)>,
 }
 
+/// `CUlaunchAttributeValue`.
+pub(crate) type Attribute = [u8; 64];
+
 /// The host function of a kernel: packed parameter pointers, grid, block, dynamic shared memory in bytes.
 pub(crate) type KernelBody =
     unsafe extern "C" fn(*const *mut libc::c_void, *const u32, *const u32, u32);
@@ -121,6 +124,8 @@ pub(crate) struct State {
     pub(crate) spaces: Arena,
     pub(crate) contexts: Table<Context>,
     pub(crate) streams: Table<Lane>,
+    /// What was set, by stream and `CUlaunchAttributeID`.
+    pub(crate) stream_attributes: HashMap<(StreamId, u32), Attribute>,
     pub(crate) events: Table<Event>,
     pub(crate) pool_handles: Table<u64>,
     pub(crate) pools: BTreeMap<u64, Pool>,
@@ -151,6 +156,7 @@ impl State {
             spaces: Arena::reserve(OTHER_SPACE, GRANULARITY, false)?,
             contexts: Table::new(1),
             streams: Table::new(2),
+            stream_attributes: HashMap::new(),
             events: Table::new(3),
             pool_handles: Table::new(4),
             pools: BTreeMap::new(),
