@@ -67,46 +67,61 @@ pub(crate) fn tell(news: News) {
         return;
     };
     let Some(desk) = guard.as_mut() else { return };
-    let generation = objects::generation();
-    if desk.generation != Some(generation) {
-        desk.generation = Some(generation);
-        desk.symbolizer.set_modules(modules_of_this_process());
-    }
-    let mut stop = false;
-    for finding in news.findings {
-        let Desk {
-            reporter,
-            symbolizer,
-            ..
-        } = desk;
-        let added = reporter.add(finding, &mut |stack| {
-            let addresses = news
-                .stacks
-                .get(&stack)
-                .map_or(&[][..], |addresses| addresses);
-            // Without what its stacks mean a finding is still one.
-            let frames = call::guarded(|| symbolizer.frames(addresses)).unwrap_or_default();
-            recorder::trace_frames(stack, &frames);
-            frames
-        });
-        if added.fails_gate {
-            VERDICT.store(FAILED | u32::from(desk.exit_code), Relaxed);
-        }
-        if let Some(text) = added.text {
-            stderr::text(&text);
-        }
-        stop |= added.fails_gate && desk.halt;
-    }
-    desk.write_files(&news.summary, &news.counts);
-    desk.last = Some((news.summary, news.counts));
-    if stop {
+    if desk.take(news) {
         let code = desk.exit_code;
         drop(guard);
         life::halt(code);
     }
 }
 
+/// Tells of what the end of the process shows.
+pub(crate) fn tell_last(news: News) {
+    if let Some(mut guard) = recorder::patient_lock(&DESK, Duration::from_secs(10))
+        && let Some(desk) = guard.as_mut()
+    {
+        desk.take(news);
+    }
+}
+
 impl Desk {
+    /// Takes new findings in. True if the process is to end with them.
+    fn take(&mut self, news: News) -> bool {
+        let desk = self;
+        let generation = objects::generation();
+        if desk.generation != Some(generation) {
+            desk.generation = Some(generation);
+            desk.symbolizer.set_modules(modules_of_this_process());
+        }
+        let mut stop = false;
+        for finding in news.findings {
+            let Desk {
+                reporter,
+                symbolizer,
+                ..
+            } = desk;
+            let added = reporter.add(finding, &mut |stack| {
+                let addresses = news
+                    .stacks
+                    .get(&stack)
+                    .map_or(&[][..], |addresses| addresses);
+                // Without what its stacks mean a finding is still one.
+                let frames = call::guarded(|| symbolizer.frames(addresses)).unwrap_or_default();
+                recorder::trace_frames(stack, &frames);
+                frames
+            });
+            if added.fails_gate {
+                VERDICT.store(FAILED | u32::from(desk.exit_code), Relaxed);
+            }
+            if let Some(text) = added.text {
+                stderr::text(&text);
+            }
+            stop |= added.fails_gate && desk.halt;
+        }
+        desk.write_files(&news.summary, &news.counts);
+        desk.last = Some((news.summary, news.counts));
+        stop
+    }
+
     fn write_files(&mut self, summary: &Summary, counts: &[u64]) {
         for problem in self.reporter.write_files(summary, counts) {
             if self.told.insert(problem.text().to_owned()) {

@@ -3,7 +3,9 @@
 //! [`hooks!`] takes a function's names (itself and its `_v2`, `_ptsz`, `_ptds`
 //! twins), its parameters, and what a call means. From each name come an exported
 //! entry stub, a body, and a [`Hook`] in the file's `HOOKS`; the `dlsym` table and the
-//! table by which driver pointers are exchanged are made of those.
+//! table by which driver pointers are exchanged are made of those. The line of
+//! documentation above a function says what it does to the model; `docs/coverage.md`
+//! is made of these lines.
 
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
@@ -98,9 +100,11 @@ const fn ends_with(text: &[u8], ending: &[u8]) -> bool {
 ///   `call` a [`crate::call::Call`] and the parameters in scope.
 /// * `free(call) { … }`: the block gives `Option<Free>`; the free is recorded before
 ///   the real call and settled after it.
-/// * `whole(hook, real, origin) { … }`: the block is the body.
+/// * `whole(hook, real, origin) { … }`: the block is the body;
+/// * `address(hook, real, origin) { … }`: the same for a function that gives an
+///   address and no status.
 macro_rules! hooks {
-    ($door:ident: $( fn $($name:ident)|+ : $arguments:tt $form:ident $binding:tt $code:tt )*) => {
+    ($door:ident: $( $(#[doc = $effect:literal])* fn $($name:ident)|+ : $arguments:tt $form:ident $binding:tt $code:tt )*) => {
         $( $( $crate::hook::hook!(@one $door $name $arguments $form $binding $code); )+ )*
         /// The functions of this file.
         pub(crate) static HOOKS: &[&$crate::hook::Hook] = &[ $( $( &$name::HOOK, )+ )* ];
@@ -108,7 +112,13 @@ macro_rules! hooks {
 }
 
 macro_rules! hook {
-    (@one $door:ident $name:ident ($($argument:ident: $type:ty),* $(,)?) $form:ident $binding:tt $code:tt) => {
+    (@one $door:ident $name:ident $arguments:tt address $binding:tt $code:tt) => {
+        $crate::hook::hook!(@hooked $door $name $arguments u64, 0, whole $binding $code);
+    };
+    (@one $door:ident $name:ident $arguments:tt $form:ident $binding:tt $code:tt) => {
+        $crate::hook::hook!(@hooked $door $name $arguments u32, $crate::hook::NOT_FOUND, $form $binding $code);
+    };
+    (@hooked $door:ident $name:ident ($($argument:ident: $type:ty),* $(,)?) $answer:ty, $failed:expr, $form:ident $binding:tt $code:tt) => {
         #[allow(non_snake_case, reason = "the module bears CUDA's name")]
         mod $name {
             #[allow(unused_imports, reason = "not every body needs all of them")]
@@ -123,7 +133,7 @@ macro_rules! hook {
                 $name,
             );
 
-            type Real = unsafe extern "C-unwind" fn($($type),*) -> u32;
+            type Real = unsafe extern "C-unwind" fn($($type),*) -> $answer;
 
             #[unsafe(no_mangle)]
             #[unsafe(naked)]
@@ -131,10 +141,10 @@ macro_rules! hook {
                 $crate::thread::stub_asm!(body)
             }
 
-            unsafe extern "C-unwind" fn body($($argument: $type),*) -> u32 {
+            unsafe extern "C-unwind" fn body($($argument: $type),*) -> $answer {
                 let origin = $crate::thread::block().origin();
                 let Some(real) = HOOK.real(origin.return_address) else {
-                    return $crate::hook::NOT_FOUND;
+                    return $failed;
                 };
                 // SAFETY: the loader found this function under this hook's name, whose
                 // type NVIDIA's headers give.

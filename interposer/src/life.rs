@@ -11,7 +11,7 @@ use streamcheck_report::{Process, Settings};
 use crate::lookup::real_dlsym;
 use crate::room::with_room;
 use crate::thread::{self, Inside};
-use crate::{call, capture, desk, doors, driver, kernels, place, provider, recorder};
+use crate::{call, capture, desk, doors, driver, kernels, place, provider, recorder, sync_memops};
 
 /// The exit code of a run that had to see CUDA calls and saw none.
 const NO_CUDA_SEEN: u8 = 67;
@@ -83,14 +83,17 @@ fn leave(status: c_int) -> ! {
 
 /// A finding ends the process.
 pub(crate) fn halt(code: u8) -> ! {
-    end();
+    end(false);
     leave(code.into())
 }
 
 /// The exit code, if the gate failed. What panics on the way, or does not answer,
-/// does not change it.
-fn end() -> Option<u8> {
+/// does not change it. `orderly` says that the process ends of itself.
+fn end(orderly: bool) -> Option<u8> {
     if !CLOSED.swap(true, Relaxed) {
+        if orderly && let Some(news) = call::guarded(recorder::ended).flatten() {
+            call::guarded(|| with_room(|| desk::tell_last(news)));
+        }
         let news = call::guarded(recorder::last_news).flatten();
         call::guarded(|| with_room(|| desk::close(news)));
     }
@@ -113,7 +116,7 @@ fn last_words(status: c_int) -> Option<u8> {
     let code = thread::keeping_errno(|| {
         call::guarded(|| {
             if recorder::started() {
-                end()
+                end(true)
             } else if CLOSED.swap(true, Relaxed) {
                 None
             } else {
@@ -212,7 +215,7 @@ unsafe extern "C" fn quick_exit(status: c_int) -> ! {
 /// The locks that a thread holds from before its fork until after it, in the
 /// order in which they are taken.
 struct Guards {
-    leaves: [Held; 9],
+    leaves: [Held; 12],
     core: recorder::ForkGuard,
     desk: desk::ForkGuard,
     _start: Option<MutexGuard<'static, ()>>,
@@ -257,18 +260,25 @@ unsafe extern "C" fn before_fork() {
     // file in the order in which it gives them.
     let [learning, known] = driver::before_fork();
     let [registry] = provider::before_fork();
-    let [created, places] = place::before_fork();
+    let [places] = place::before_fork();
     let [registered, handles] = kernels::before_fork();
     let [ranges] = doors::libc_door::before_fork();
+    let [mappings] = doors::memory::before_fork();
+    let [semaphores] = doors::signals::before_fork();
+    let [shared] = doors::unseen_order::before_fork();
+    let [waiting] = sync_memops::before_fork();
     let leaves = [
         learning,
         known,
         registry,
-        created,
         places,
         registered,
         handles,
         ranges,
+        mappings,
+        semaphores,
+        shared,
+        waiting,
         hold(&LAST_PANIC),
     ];
     // SAFETY: see `Forking`.

@@ -1,26 +1,55 @@
-//! The device and context that are current at a call.
+//! The device and context that are current at a call, and where other contexts are.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use streamcheck_model::{ContextId, DeviceId};
 
 use crate::thread::{self, Place};
 use crate::{driver, provider};
 
-/// Contexts that the application created itself, in order. Every other context
-/// is some device's primary one.
-static CREATED: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+/// The first numbers of contexts that the application created, and of green ones
+/// (see [`ContextId`]).
+const CREATED: u32 = 0x1_0000;
+const GREEN: u32 = 0x8000_0000;
 
-/// Every context that was current at a call, and where that is.
-static KNOWN: Mutex<Vec<(u64, Place)>> = Mutex::new(Vec::new());
+/// What is known of contexts.
+struct Known {
+    /// Where each handle's context is: a `CUcontext`, a `CUgreenCtx` or a
+    /// `cudaExecutionContext_t`.
+    places: Vec<(u64, Place)>,
+    /// How many were numbered. No number is given out again.
+    created: u32,
+    green: u32,
+}
 
-/// Where a context is, if it was ever current at a call.
-pub(crate) fn of(context: u64) -> Option<Place> {
-    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    known
-        .iter()
-        .find(|(known, _)| *known == context)
-        .map(|(_, place)| *place)
+static KNOWN: Mutex<Known> = Mutex::new(Known {
+    places: Vec::new(),
+    created: 0,
+    green: 0,
+});
+
+fn known() -> MutexGuard<'static, Known> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Known {
+    fn of(&self, handle: u64) -> Option<Place> {
+        let mut places = self.places.iter();
+        places
+            .find(|(known, _)| *known == handle)
+            .map(|(_, place)| *place)
+    }
+
+    /// What the handle stood for before is gone.
+    fn set(&mut self, handle: u64, place: Place) {
+        self.places.retain(|(known, _)| *known != handle);
+        self.places.push((handle, place));
+    }
+}
+
+/// Where a context is, if it was met.
+pub(crate) fn of(handle: u64) -> Option<Place> {
+    known().of(handle)
 }
 
 /// A device's primary context.
@@ -33,6 +62,15 @@ pub(crate) fn primary(device: i32) -> Option<Place> {
     })
 }
 
+/// Every device that a known context is on.
+pub(crate) fn devices() -> Vec<u16> {
+    known()
+        .places
+        .iter()
+        .map(|(_, place)| place.device)
+        .collect()
+}
+
 /// Runs `f` as if `place` were current.
 pub(crate) fn at(place: Place, f: impl FnOnce()) {
     let block = thread::block();
@@ -42,24 +80,42 @@ pub(crate) fn at(place: Place, f: impl FnOnce()) {
     block.set_place(here);
 }
 
-/// Notes a context made by `cuCtxCreate`.
-pub(crate) fn created(context: u64) {
-    let mut created = CREATED.lock().unwrap_or_else(PoisonError::into_inner);
-    if !created.contains(&context) {
-        created.push(context);
+/// Notes a context that the application created on a device.
+pub(crate) fn created(handle: u64, device: i32) -> Option<Place> {
+    let mut place = primary(device)?;
+    let mut known = known();
+    place.context = CREATED + known.created;
+    known.created += 1;
+    known.set(handle, place);
+    Some(place)
+}
+
+/// Notes a green context that the application created on a device.
+pub(crate) fn created_green(handle: u64, device: i32) {
+    if let Some(mut place) = primary(device) {
+        let mut known = known();
+        place.context = GREEN + known.green;
+        known.green += 1;
+        known.set(handle, place);
     }
 }
 
-/// Notes that a context's handle stands for it no longer. Its number is not given out
-/// again.
-pub(crate) fn destroyed(context: u64) {
-    let mut created = CREATED.lock().unwrap_or_else(PoisonError::into_inner);
-    for known in created.iter_mut().filter(|known| **known == context) {
-        *known = 0;
+/// Notes that a handle stands for the context at `place`.
+pub(crate) fn named(handle: u64, place: Place) {
+    if handle != 0 {
+        known().set(handle, place);
     }
-    drop(created);
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    known.retain(|(known, _)| *known != context);
+}
+
+/// Notes that a context's handles stand for it no longer.
+pub(crate) fn destroyed(handle: u64) {
+    let mut known = known();
+    if let Some(gone) = known.of(handle) {
+        let shared = ContextId(gone.context).is_primary();
+        known
+            .places
+            .retain(|(other, place)| *other != handle && (shared || place.context != gone.context));
+    }
 }
 
 /// What was learned last on this thread.
@@ -106,21 +162,16 @@ fn ask_driver() -> Option<Place> {
     if status != 0 {
         return None;
     }
-    let device = u16::try_from(ordinal).ok()?;
-    let created = CREATED.lock().unwrap_or_else(PoisonError::into_inner);
-    let number = match created.iter().position(|&known| known == context) {
-        Some(place) => 0x1_0000 + place as u32,
-        None => u32::from(device),
-    };
-    let place = Place {
-        known: true,
-        device,
-        context: number,
-    };
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    known.retain(|(known, _)| *known != context);
-    known.push((context, place));
-    Some(place)
+    let primary = primary(ordinal)?;
+    let mut known = known();
+    // Every context that was not seen to be created is taken for a primary one.
+    match known.of(context) {
+        Some(place) if place.context >= CREATED || place.device == primary.device => Some(place),
+        _ => {
+            known.set(context, primary);
+            Some(primary)
+        }
+    }
 }
 
 fn ask_runtime() -> Option<Place> {
@@ -132,15 +183,10 @@ fn ask_runtime() -> Option<Place> {
     let mut ordinal = 0;
     // SAFETY: writes one value; a success leaves the last error alone.
     let status = unsafe { function(&mut ordinal) };
-    let device = u16::try_from(ordinal).ok()?;
-    (status == 0).then_some(Place {
-        known: true,
-        device,
-        context: u32::from(device),
-    })
+    if status == 0 { primary(ordinal) } else { None }
 }
 
 /// The locks of this file, for a process that forks.
-pub(crate) fn before_fork() -> [crate::life::Held; 2] {
-    [crate::life::hold(&CREATED), crate::life::hold(&KNOWN)]
+pub(crate) fn before_fork() -> [crate::life::Held; 1] {
+    [crate::life::hold(&KNOWN)]
 }

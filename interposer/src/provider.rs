@@ -288,6 +288,16 @@ pub(crate) fn unhooked(name: &core::ffi::CStr) -> Option<*const ()> {
     (!found.is_null()).then_some(found.cast_const().cast())
 }
 
+/// The version of the runtime that the current thread called last, as in 13000.
+pub(crate) fn runtime_version() -> Option<i32> {
+    type GetVersion = unsafe extern "C-unwind" fn(*mut i32) -> u32;
+    let get = unhooked(c"cudaRuntimeGetVersion")?;
+    let mut version = 0;
+    // SAFETY: the type is cuda_runtime_api.h's; it writes one value and cannot fail.
+    unsafe { core::mem::transmute::<*const (), GetVersion>(get)(&mut version) };
+    (version > 0).then_some(version)
+}
+
 /// The locks of this file, for a process that forks.
 pub(crate) fn before_fork() -> [crate::life::Held; 1] {
     [crate::life::hold(&REGISTRY)]

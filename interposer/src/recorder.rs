@@ -14,7 +14,8 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use streamcheck_engine::{Engine, Finding, Summary};
 use streamcheck_model::{
-    Action, Call as ModelCall, Direction, HostMemory, NameId, Operation, StackId, StreamRef,
+    Action, Call as ModelCall, Direction, HostMemory, MemoryKind, NameId, Operation, StackId,
+    StreamRef,
 };
 use streamcheck_report::{Process, Settings};
 
@@ -167,9 +168,13 @@ impl Core {
             },
             action,
         };
-        let findings = self.engine.apply(&operation);
+        self.apply(&operation)
+    }
+
+    fn apply(&mut self, operation: &Operation) -> Option<News> {
+        let findings = self.engine.apply(operation);
         if let Some(trace) = &mut self.trace {
-            trace.operation(&operation, self.engine.names(), |id| {
+            trace.operation(operation, self.engine.names(), |id| {
                 self.stacks.addresses(id)
             });
         }
@@ -298,7 +303,8 @@ pub(crate) fn host_memory(from: u64, to: u64, direction: Direction) -> HostMemor
         return HostMemory::Unasked;
     }
     let unknown = with_core(|core| -> SmallVec<[u64; 2]> {
-        let unknown = |side: &u64| core.engine.memory_kind(*side).is_none();
+        // An array has no address.
+        let unknown = |side: &u64| *side != 0 && core.engine.memory_kind(*side).is_none();
         sides.iter().copied().filter(unknown).collect()
     });
     let ask = |&side: &u64| {
@@ -314,6 +320,47 @@ pub(crate) fn host_memory(from: u64, to: u64, direction: Direction) -> HostMemor
         Some(first) if answers.all(|answer| answer == first) => first,
         _ => HostMemory::Unasked,
     }
+}
+
+/// Whether the engine knows of no memory at that address.
+pub(crate) fn is_unknown(address: u64) -> bool {
+    with_core(|core| core.engine.memory_kind(address).is_none()).unwrap_or(false)
+}
+
+/// Whether host memory that CUDA was never told of, and that copies use, begins at that
+/// address.
+pub(crate) fn begins_system_memory(address: u64) -> bool {
+    with_core(|core| {
+        let kind = |address: u64| core.engine.memory_kind(address);
+        kind(address) == Some(MemoryKind::System)
+            && kind(address.wrapping_sub(1)) != Some(MemoryKind::System)
+    })
+    .unwrap_or(false)
+}
+
+/// The process ends of itself: what it holds still, it never freed.
+pub(crate) fn ended() -> Option<News> {
+    if !running() {
+        return None;
+    }
+    let mut core = patient_lock(&CORE, Duration::from_secs(2))?;
+    // After a panic there may be half a change in it.
+    if CORE.is_poisoned() {
+        return None;
+    }
+    let core = core.as_deref_mut()?;
+    let (device, context) = place::current();
+    let operation = Operation {
+        call: ModelCall {
+            api: core.engine.names_mut().intern("exit"),
+            thread: thread::block().number(),
+            device,
+            context,
+            stack: StackId::default(),
+        },
+        action: Action::Ended,
+    };
+    core.apply(&operation)
 }
 
 /// Makes new copies of what findings need at the end of a run.

@@ -1,19 +1,16 @@
-//! Copies.
+//! Copies of bytes and of rows.
 
-use core::ffi::c_void;
-
-use cudarc::driver::sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D};
-use cudarc::runtime::sys::cudaMemcpy3DParms;
+use cudarc::driver::sys::CUDA_MEMCPY2D;
 use streamcheck_model::{Direction, Region};
 
 use crate::call::{Call, Copy};
 use crate::hook::hooks;
 use crate::{capture, provider};
 
-use super::unseen_copies::{may_reach_host, unseen};
+use super::arrays::{ARRAY, unseen};
 
 /// `cudaMemcpyKind`'s values (driver_types.h).
-fn direction(kind: u32) -> Direction {
+pub(super) fn direction(kind: u32) -> Direction {
     match kind {
         0 => Direction::HostToHost,
         1 => Direction::HostToDevice,
@@ -25,7 +22,7 @@ fn direction(kind: u32) -> Direction {
 
 /// Whether a call returns before the copy is made.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum When {
+pub(super) enum When {
     Now,
     Later,
 }
@@ -87,7 +84,8 @@ fn symbol(
     when: When,
 ) {
     let Some(address) = symbol_address(symbol) else {
-        let waits = when == When::Now && !to_symbol && may_reach_host(kind);
+        // Kinds 1 and 3 go to the device.
+        let waits = when == When::Now && !to_symbol && !matches!(kind, 1 | 3);
         unseen(call, stream, "symbol-copy", waits);
         return;
     };
@@ -116,126 +114,78 @@ fn symbol_address(symbol: u64) -> Option<u64> {
     (status == 0).then_some(address)
 }
 
-/// A 3D runtime copy, where rows can tell it exactly.
-///
-/// # Safety
-/// `parameters` are those of a copy that succeeded.
-unsafe fn runtime_3d(call: &Call, stream: usize, parameters: *const cudaMemcpy3DParms, when: When) {
-    // SAFETY: read as raw memory, as the kind may be a value that Rust's enum lacks.
-    let (source, target, extent, kind, arrays, to_memory) = unsafe {
-        (
-            (&raw const (*parameters).srcPtr).read(),
-            (&raw const (*parameters).dstPtr).read(),
-            (&raw const (*parameters).extent).read(),
-            (&raw const (*parameters).kind).cast::<u32>().read(),
-            !(*parameters).srcArray.is_null() || !(*parameters).dstArray.is_null(),
-            (*parameters).dstArray.is_null(),
-        )
-    };
-    if arrays {
-        let waits = when == When::Now && to_memory && may_reach_host(kind);
-        unseen(call, stream, "array-copy", waits);
-        return;
-    }
-    // SAFETY: as above.
-    let (from_place, to_place) = unsafe { ((*parameters).srcPos, (*parameters).dstPos) };
-    let start =
-        |pointer: *mut c_void, pitch: usize, height: usize, x: usize, y: usize, z: usize| {
-            pointer as u64 + (x + pitch * (y + height * z)) as u64
-        };
-    let slices = |height: usize| height == extent.height || extent.depth == 1;
-    if !slices(source.ysize) || !slices(target.ysize) {
-        let waits = when == When::Now && may_reach_host(kind);
-        unseen(call, stream, "volume-copy", waits);
-        return;
-    }
-    let rows = extent.height * extent.depth;
-    pitched(
-        call,
-        stream,
-        (
-            start(
-                target.ptr,
-                target.pitch,
-                target.ysize,
-                to_place.x,
-                to_place.y,
-                to_place.z,
-            ),
-            target.pitch,
-        ),
-        (
-            start(
-                source.ptr,
-                source.pitch,
-                source.ysize,
-                from_place.x,
-                from_place.y,
-                from_place.z,
-            ),
-            source.pitch,
-        ),
-        extent.width,
-        rows,
-        direction(kind),
-        when,
-    );
-}
-
 hooks! { Runtime:
+    /// Reads and writes the bytes on the legacy stream; whether the host waits depends on the memory
     fn cudaMemcpy | cudaMemcpy_ptds: (to: u64, from: u64, count: usize, kind: u32) after(call) {
         linear(call, 0, to, from, count, direction(kind), When::Now);
     }
+    /// Reads and writes the bytes, in stream order
     fn cudaMemcpyAsync | cudaMemcpyAsync_ptsz: (to: u64, from: u64, count: usize, kind: u32, stream: usize) after(call) {
         linear(call, stream, to, from, count, direction(kind), When::Later);
     }
+    /// Reads and writes rows on the legacy stream; whether the host waits depends on the memory
     fn cudaMemcpy2D | cudaMemcpy2D_ptds: (
         to: u64, to_pitch: usize, from: u64, from_pitch: usize, width: usize, height: usize, kind: u32,
     ) after(call) {
         pitched(call, 0, (to, to_pitch), (from, from_pitch), width, height, direction(kind), When::Now);
     }
+    /// Reads and writes rows, in stream order
     fn cudaMemcpy2DAsync | cudaMemcpy2DAsync_ptsz: (
         to: u64, to_pitch: usize, from: u64, from_pitch: usize, width: usize, height: usize, kind: u32, stream: usize,
     ) after(call) {
         pitched(call, stream, (to, to_pitch), (from, from_pitch), width, height, direction(kind), When::Later);
     }
-    fn cudaMemcpy3D | cudaMemcpy3D_ptds: (parameters: *const cudaMemcpy3DParms) after(call) {
-        // SAFETY: the call succeeded with them.
-        unsafe { runtime_3d(call, 0, parameters, When::Now) };
-    }
-    fn cudaMemcpy3DAsync | cudaMemcpy3DAsync_ptsz: (parameters: *const cudaMemcpy3DParms, stream: usize) after(call) {
-        // SAFETY: the call succeeded with them.
-        unsafe { runtime_3d(call, stream, parameters, When::Later) };
-    }
-    fn cudaMemcpyPeer: (to: u64, to_device: i32, from: u64, from_device: i32, count: usize) after(call) {
-        let _ = (to_device, from_device);
-        linear(call, 0, to, from, count, Direction::DeviceToDevice, When::Now);
-    }
-    fn cudaMemcpyPeerAsync: (
-        to: u64, to_device: i32, from: u64, from_device: i32, count: usize, stream: usize,
-    ) after(call) {
-        let _ = (to_device, from_device);
-        linear(call, stream, to, from, count, Direction::DeviceToDevice, When::Later);
-    }
+    /// Reads the bytes and writes the variable's
     fn cudaMemcpyToSymbol | cudaMemcpyToSymbol_ptds: (
         variable: u64, from: u64, count: usize, offset: usize, kind: u32,
     ) after(call) {
         symbol(call, 0, variable, offset, from, count, kind, true, When::Now);
     }
+    /// Reads the variable's bytes and writes the others
     fn cudaMemcpyFromSymbol | cudaMemcpyFromSymbol_ptds: (
         to: u64, variable: u64, count: usize, offset: usize, kind: u32,
     ) after(call) {
         symbol(call, 0, variable, offset, to, count, kind, false, When::Now);
     }
+    /// Reads the bytes and writes the variable's, in stream order
     fn cudaMemcpyToSymbolAsync | cudaMemcpyToSymbolAsync_ptsz: (
         variable: u64, from: u64, count: usize, offset: usize, kind: u32, stream: usize,
     ) after(call) {
         symbol(call, stream, variable, offset, from, count, kind, true, When::Later);
     }
+    /// Reads the variable's bytes and writes the others, in stream order
     fn cudaMemcpyFromSymbolAsync | cudaMemcpyFromSymbolAsync_ptsz: (
         to: u64, variable: u64, count: usize, offset: usize, kind: u32, stream: usize,
     ) after(call) {
         symbol(call, stream, variable, offset, to, count, kind, false, When::Later);
+    }
+}
+
+/// The sides of a driver's copy, by `CUmemorytype` (cuda.h).
+pub(super) mod sides {
+    use streamcheck_model::Direction;
+
+    const HOST: u32 = 1;
+    const ARRAY: u32 = 3;
+    const UNIFIED: u32 = 4;
+
+    /// Where one side begins; `None` for an array.
+    pub(in super::super) fn address(kind: u32, host: u64, device: u64) -> Option<u64> {
+        match kind {
+            ARRAY => None,
+            HOST => Some(host),
+            _ => Some(device),
+        }
+    }
+
+    pub(in super::super) fn direction(from: u32, to: u32) -> Direction {
+        match (from, to) {
+            (UNIFIED, _) | (_, UNIFIED) => Direction::Inferred,
+            (HOST, HOST) => Direction::HostToHost,
+            (HOST, _) => Direction::HostToDevice,
+            (_, HOST) => Direction::DeviceToHost,
+            _ => Direction::DeviceToDevice,
+        }
     }
 }
 
@@ -245,180 +195,100 @@ pub(super) use driver::HOOKS as DRIVER;
 mod driver {
     use super::*;
 
-    /// `CUmemorytype` (cuda.h): where one side of a copy lies.
-    const HOST: u32 = 1;
-    const ARRAY: u32 = 3;
-    const UNIFIED: u32 = 4;
-
-    fn side(kind: u32, host: u64, device: u64) -> u64 {
-        if kind == HOST { host } else { device }
-    }
-
-    /// Whether the call returns when a copy to that kind of memory is made.
-    fn waits(to: u32, when: When) -> bool {
-        when == When::Now && (to == HOST || to == UNIFIED)
-    }
-
-    fn direction_of(from: u32, to: u32) -> Direction {
-        match (from, to) {
-            (UNIFIED, _) | (_, UNIFIED) => Direction::Inferred,
-            (HOST, HOST) => Direction::HostToHost,
-            (HOST, _) => Direction::HostToDevice,
-            (_, HOST) => Direction::DeviceToHost,
-            _ => Direction::DeviceToDevice,
-        }
-    }
-
     /// # Safety
     /// `copy` describes a copy that succeeded.
     unsafe fn two_d(call: &Call, stream: usize, copy: *const CUDA_MEMCPY2D, when: When) {
-        // SAFETY: enums are read as integers, the rest as it is.
-        let (from_kind, to_kind) = unsafe {
+        // SAFETY: enums are read as integers, the rest is plain numbers and pointers,
+        // each field for itself.
+        let (from_kind, to_kind, from, to, width, rows) = unsafe {
+            let from_kind = (&raw const (*copy).srcMemoryType).cast::<u32>().read();
+            let to_kind = (&raw const (*copy).dstMemoryType).cast::<u32>().read();
+            let from = sides::address(from_kind, (*copy).srcHost as u64, (*copy).srcDevice);
+            let to = sides::address(to_kind, (*copy).dstHost as u64, (*copy).dstDevice);
+            let inside = |address: u64, x: usize, y: usize, pitch: usize| {
+                let offset = pitch.wrapping_mul(y).wrapping_add(x);
+                (address.wrapping_add(offset as u64), pitch as u64)
+            };
             (
-                (&raw const (*copy).srcMemoryType).cast::<u32>().read(),
-                (&raw const (*copy).dstMemoryType).cast::<u32>().read(),
+                from_kind,
+                to_kind,
+                from.map(|at| inside(at, (*copy).srcXInBytes, (*copy).srcY, (*copy).srcPitch)),
+                to.map(|at| inside(at, (*copy).dstXInBytes, (*copy).dstY, (*copy).dstPitch)),
+                (*copy).WidthInBytes as u64,
+                (*copy).Height as u64,
             )
         };
-        if from_kind == ARRAY || to_kind == ARRAY {
-            unseen(call, stream, "array-copy", waits(to_kind, when));
+        if from.is_none() && to.is_none() {
+            unseen(call, stream, "array-copy", false);
             return;
         }
-        // SAFETY: plain numbers and pointers, each field for itself.
-        let (from, to, width, rows) = unsafe {
-            let from = side(from_kind, (*copy).srcHost as u64, (*copy).srcDevice)
-                + ((*copy).srcY * (*copy).srcPitch + (*copy).srcXInBytes) as u64;
-            let to = side(to_kind, (*copy).dstHost as u64, (*copy).dstDevice)
-                + ((*copy).dstY * (*copy).dstPitch + (*copy).dstXInBytes) as u64;
-            (
-                (from, (*copy).srcPitch),
-                (to, (*copy).dstPitch),
-                (*copy).WidthInBytes,
-                (*copy).Height,
-            )
+        let region = |side: Option<(u64, u64)>| {
+            side.map_or(ARRAY, |(address, pitch)| {
+                Region::pitched(address, width, rows, pitch)
+            })
         };
-        pitched(
-            call,
+        call.copied(&Copy {
             stream,
-            to,
-            from,
-            width,
-            rows,
-            direction_of(from_kind, to_kind),
-            when,
-        );
-    }
-
-    /// # Safety
-    /// `copy` describes a copy that succeeded.
-    unsafe fn three_d(call: &Call, stream: usize, copy: *const CUDA_MEMCPY3D, when: When) {
-        // SAFETY: enums are read as integers.
-        let (from_kind, to_kind) = unsafe {
-            (
-                (&raw const (*copy).srcMemoryType).cast::<u32>().read(),
-                (&raw const (*copy).dstMemoryType).cast::<u32>().read(),
-            )
-        };
-        if from_kind == ARRAY || to_kind == ARRAY {
-            unseen(call, stream, "array-copy", waits(to_kind, when));
-            return;
-        }
-        // SAFETY: plain numbers and pointers, each field for itself.
-        let (from, to, from_height, to_height, width, height, depth) = unsafe {
-            let c = copy;
-            let from = side(from_kind, (*c).srcHost as u64, (*c).srcDevice)
-                + (((*c).srcZ * (*c).srcHeight + (*c).srcY) * (*c).srcPitch + (*c).srcXInBytes)
-                    as u64;
-            let to = side(to_kind, (*c).dstHost as u64, (*c).dstDevice)
-                + (((*c).dstZ * (*c).dstHeight + (*c).dstY) * (*c).dstPitch + (*c).dstXInBytes)
-                    as u64;
-            (
-                (from, (*c).srcPitch),
-                (to, (*c).dstPitch),
-                (*c).srcHeight,
-                (*c).dstHeight,
-                (*c).WidthInBytes,
-                (*c).Height,
-                (*c).Depth,
-            )
-        };
-        if depth != 1 && (from_height != height || to_height != height) {
-            unseen(call, stream, "volume-copy", waits(to_kind, when));
-            return;
-        }
-        pitched(
-            call,
-            stream,
-            to,
-            from,
-            width,
-            height * depth,
-            direction_of(from_kind, to_kind),
-            when,
-        );
+            to: region(to),
+            from: region(from),
+            direction: sides::direction(from_kind, to_kind),
+            synchronous: when == When::Now,
+        });
     }
 
     hooks! { Driver:
+        /// Reads and writes the bytes on the legacy stream; whether the host waits depends on the memory
         fn cuMemcpy | cuMemcpy_ptds: (to: u64, from: u64, count: usize) after(call) {
             linear(call, 0, to, from, count, Direction::Inferred, When::Now);
         }
+        /// Reads and writes the bytes, in stream order
         fn cuMemcpyAsync | cuMemcpyAsync_ptsz: (to: u64, from: u64, count: usize, stream: usize) after(call) {
             linear(call, stream, to, from, count, Direction::Inferred, When::Later);
         }
+        /// Reads and writes the bytes on the legacy stream; the host waits, unless the source is pageable
         fn cuMemcpyHtoD_v2 | cuMemcpyHtoD_v2_ptds: (to: u64, from: u64, count: usize) after(call) {
             linear(call, 0, to, from, count, Direction::HostToDevice, When::Now);
         }
+        /// Reads and writes the bytes on the legacy stream; the host waits
         fn cuMemcpyDtoH_v2 | cuMemcpyDtoH_v2_ptds: (to: u64, from: u64, count: usize) after(call) {
             linear(call, 0, to, from, count, Direction::DeviceToHost, When::Now);
         }
+        /// Reads and writes the bytes on the legacy stream
         fn cuMemcpyDtoD_v2 | cuMemcpyDtoD_v2_ptds: (to: u64, from: u64, count: usize) after(call) {
             linear(call, 0, to, from, count, Direction::DeviceToDevice, When::Now);
         }
+        /// Reads and writes the bytes, in stream order
         fn cuMemcpyHtoDAsync_v2 | cuMemcpyHtoDAsync_v2_ptsz: (
             to: u64, from: u64, count: usize, stream: usize,
         ) after(call) {
             linear(call, stream, to, from, count, Direction::HostToDevice, When::Later);
         }
+        /// Reads and writes the bytes, in stream order
         fn cuMemcpyDtoHAsync_v2 | cuMemcpyDtoHAsync_v2_ptsz: (
             to: u64, from: u64, count: usize, stream: usize,
         ) after(call) {
             linear(call, stream, to, from, count, Direction::DeviceToHost, When::Later);
         }
+        /// Reads and writes the bytes, in stream order
         fn cuMemcpyDtoDAsync_v2 | cuMemcpyDtoDAsync_v2_ptsz: (
             to: u64, from: u64, count: usize, stream: usize,
         ) after(call) {
             linear(call, stream, to, from, count, Direction::DeviceToDevice, When::Later);
         }
-        fn cuMemcpyPeer | cuMemcpyPeer_ptds: (
-            to: u64, to_context: usize, from: u64, from_context: usize, count: usize,
-        ) after(call) {
-            let _ = (to_context, from_context);
-            linear(call, 0, to, from, count, Direction::DeviceToDevice, When::Now);
-        }
-        fn cuMemcpyPeerAsync | cuMemcpyPeerAsync_ptsz: (
-            to: u64, to_context: usize, from: u64, from_context: usize, count: usize, stream: usize,
-        ) after(call) {
-            let _ = (to_context, from_context);
-            linear(call, stream, to, from, count, Direction::DeviceToDevice, When::Later);
-        }
+        /// Reads and writes rows on the legacy stream; whether the host waits depends on the memory
         fn cuMemcpy2D_v2 | cuMemcpy2D_v2_ptds: (copy: *const CUDA_MEMCPY2D) after(call) {
             // SAFETY: the call succeeded with it.
             unsafe { two_d(call, 0, copy, When::Now) };
         }
+        /// Reads and writes rows on the legacy stream; whether the host waits depends on the memory
         fn cuMemcpy2DUnaligned_v2 | cuMemcpy2DUnaligned_v2_ptds: (copy: *const CUDA_MEMCPY2D) after(call) {
             // SAFETY: the call succeeded with it.
             unsafe { two_d(call, 0, copy, When::Now) };
         }
+        /// Reads and writes rows, in stream order
         fn cuMemcpy2DAsync_v2 | cuMemcpy2DAsync_v2_ptsz: (copy: *const CUDA_MEMCPY2D, stream: usize) after(call) {
             // SAFETY: the call succeeded with it.
             unsafe { two_d(call, stream, copy, When::Later) };
-        }
-        fn cuMemcpy3D_v2 | cuMemcpy3D_v2_ptds: (copy: *const CUDA_MEMCPY3D) after(call) {
-            // SAFETY: the call succeeded with it.
-            unsafe { three_d(call, 0, copy, When::Now) };
-        }
-        fn cuMemcpy3DAsync_v2 | cuMemcpy3DAsync_v2_ptsz: (copy: *const CUDA_MEMCPY3D, stream: usize) after(call) {
-            // SAFETY: the call succeeded with it.
-            unsafe { three_d(call, stream, copy, When::Later) };
         }
     }
 }

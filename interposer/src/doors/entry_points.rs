@@ -37,6 +37,7 @@ fn met() {
 }
 
 hooks! { Runtime:
+    /// Nothing: the function it gives is watched if it is in these tables
     fn cudaGetDriverEntryPoint | cudaGetDriverEntryPoint_ptsz: (
         symbol: *const c_char, pointer: *mut *mut c_void, flags: u64, found: *mut u32,
     ) whole(hook, real, origin) {
@@ -45,6 +46,7 @@ hooks! { Runtime:
         swap(status, pointer, if hook.per_thread { flags | PER_THREAD } else { flags });
         status
     }
+    /// Nothing: the function it gives is watched if it is in these tables
     fn cudaGetDriverEntryPointByVersion | cudaGetDriverEntryPointByVersion_ptsz: (
         symbol: *const c_char, pointer: *mut *mut c_void, version: u32, flags: u64, found: *mut u32,
     ) whole(hook, real, origin) {
@@ -62,6 +64,7 @@ mod driver_half {
     use super::*;
 
     hooks! { Driver:
+        /// Nothing: the function it gives is watched if it is in these tables
         fn cuGetProcAddress: (
             symbol: *const c_char, pointer: *mut *mut c_void, version: i32, flags: u64,
         ) whole(hook, real, origin) {
@@ -69,6 +72,7 @@ mod driver_half {
             swap(status, pointer, flags);
             status
         }
+        /// Nothing: the function it gives is watched if it is in these tables
         fn cuGetProcAddress_v2 | cuGetProcAddress_v2_ptsz: (
             symbol: *const c_char, pointer: *mut *mut c_void, version: i32, flags: u64, found: *mut u32,
         ) whole(hook, real, origin) {

@@ -69,37 +69,47 @@ fn synchronized(call: &Call, event: usize, polled: bool) {
 }
 
 hooks! { Runtime:
+    /// An event without a record
     fn cudaEventCreate: (event: *mut usize) after(call) {
         created(call, event);
     }
+    /// An event without a record
     fn cudaEventCreateWithFlags: (event: *mut usize, flags: u32) after(call) {
         let _ = flags;
         created(call, event);
     }
+    /// The handle is free; waits already made stand
     fn cudaEventDestroy: (event: usize) whole(hook, real, origin) {
         Call::ahead(hook, origin, |call| destroyed(call, event), || real(event))
     }
+    /// The event's newest record is the stream's past
     fn cudaEventRecord | cudaEventRecord_ptsz: (event: usize, stream: usize) after(call) {
         recorded(call, event, stream);
     }
+    /// The event's newest record is the stream's past; an external one in a capture is not seen
     fn cudaEventRecordWithFlags | cudaEventRecordWithFlags_ptsz: (
         event: usize, stream: usize, flags: u32,
     ) after(call) {
         recorded_with(call, event, stream, flags);
     }
+    /// The stream's later work comes after the event's newest record
     fn cudaStreamWaitEvent | cudaStreamWaitEvent_ptsz: (stream: usize, event: usize, flags: u32) after(call) {
         waited_with(call, stream, event, flags);
     }
+    /// The host knows the event's newest record complete
     fn cudaEventSynchronize: (event: usize) after(call) {
         synchronized(call, event, false);
     }
+    /// If it succeeds, the host knows the event's newest record complete
     fn cudaEventQuery: (event: usize) after(call) {
         synchronized(call, event, true);
     }
+    /// Another process may record the event: from here on its record is unknown
     fn cudaIpcGetEventHandle: (handle: usize, event: usize) after(call) {
         let _ = handle;
         event_shared(call, event);
     }
+    /// An event whose record is unknown
     fn cudaIpcOpenEventHandle: (event: *mut usize, handle: cudaIpcEventHandle_t) after(call) {
         let _ = handle;
         opened(call, event);
@@ -119,34 +129,43 @@ mod driver {
     use super::*;
 
     hooks! { Driver:
+        /// An event without a record
         fn cuEventCreate: (event: *mut usize, flags: u32) after(call) {
             let _ = flags;
             created(call, event);
         }
+        /// The handle is free; waits already made stand
         fn cuEventDestroy | cuEventDestroy_v2: (event: usize) whole(hook, real, origin) {
             Call::ahead(hook, origin, |call| destroyed(call, event), || real(event))
         }
+        /// The event's newest record is the stream's past
         fn cuEventRecord | cuEventRecord_ptsz: (event: usize, stream: usize) after(call) {
             recorded(call, event, stream);
         }
+        /// The event's newest record is the stream's past; an external one in a capture is not seen
         fn cuEventRecordWithFlags | cuEventRecordWithFlags_ptsz: (
             event: usize, stream: usize, flags: u32,
         ) after(call) {
             recorded_with(call, event, stream, flags);
         }
+        /// The stream's later work comes after the event's newest record
         fn cuStreamWaitEvent | cuStreamWaitEvent_ptsz: (stream: usize, event: usize, flags: u32) after(call) {
             waited_with(call, stream, event, flags);
         }
+        /// The host knows the event's newest record complete
         fn cuEventSynchronize: (event: usize) after(call) {
             synchronized(call, event, false);
         }
+        /// If it succeeds, the host knows the event's newest record complete
         fn cuEventQuery: (event: usize) after(call) {
             synchronized(call, event, true);
         }
+        /// Another process may record the event: from here on its record is unknown
         fn cuIpcGetEventHandle: (handle: usize, event: usize) after(call) {
             let _ = handle;
             event_shared(call, event);
         }
+        /// An event whose record is unknown
         fn cuIpcOpenEventHandle: (event: *mut usize, handle: CUipcEventHandle) after(call) {
             let _ = handle;
             opened(call, event);

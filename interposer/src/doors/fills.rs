@@ -1,9 +1,7 @@
 //! Fills.
 
-use cudarc::runtime::sys::{cudaExtent, cudaPitchedPtr};
 use streamcheck_model::Region;
 
-use super::unseen_copies::unseen;
 use crate::call::Call;
 use crate::hook::hooks;
 
@@ -24,50 +22,25 @@ fn pitched(
     call.filled(stream, region, synchronous);
 }
 
-/// A fill of a volume, where rows can tell it exactly.
-fn volume(call: &Call, stream: usize, to: cudaPitchedPtr, extent: cudaExtent, synchronous: bool) {
-    if to.ysize != extent.height && extent.depth > 1 {
-        unseen(call, stream, "volume-fill", false);
-        return;
-    }
-    let rows = extent.height.saturating_mul(extent.depth);
-    let address = to.ptr as u64;
-    pitched(
-        call,
-        stream,
-        address,
-        to.pitch,
-        extent.width,
-        rows,
-        synchronous,
-    );
-}
-
 hooks! { Runtime:
-    fn cudaMemset3D | cudaMemset3D_ptds: (to: cudaPitchedPtr, value: i32, extent: cudaExtent) after(call) {
-        let _ = value;
-        volume(call, 0, to, extent, true);
-    }
-    fn cudaMemset3DAsync | cudaMemset3DAsync_ptsz: (
-        to: cudaPitchedPtr, value: i32, extent: cudaExtent, stream: usize,
-    ) after(call) {
-        let _ = value;
-        volume(call, stream, to, extent, false);
-    }
+    /// Writes the bytes on the legacy stream; the host waits where they are host or managed memory
     fn cudaMemset | cudaMemset_ptds: (address: u64, value: i32, count: usize) after(call) {
         let _ = value;
         linear(call, 0, address, count, true);
     }
+    /// Writes the bytes, in stream order
     fn cudaMemsetAsync | cudaMemsetAsync_ptsz: (address: u64, value: i32, count: usize, stream: usize) after(call) {
         let _ = value;
         linear(call, stream, address, count, false);
     }
+    /// Writes rows on the legacy stream; the host waits where they are host or managed memory
     fn cudaMemset2D | cudaMemset2D_ptds: (
         address: u64, pitch: usize, value: i32, width: usize, height: usize,
     ) after(call) {
         let _ = value;
         pitched(call, 0, address, pitch, width, height, true);
     }
+    /// Writes rows, in stream order
     fn cudaMemset2DAsync | cudaMemset2DAsync_ptsz: (
         address: u64, pitch: usize, value: i32, width: usize, height: usize, stream: usize,
     ) after(call) {
@@ -83,60 +56,72 @@ mod driver {
     use super::*;
 
     hooks! { Driver:
+        /// Writes the bytes on the legacy stream; the host waits where they are host or managed memory
         fn cuMemsetD8_v2 | cuMemsetD8_v2_ptds: (address: u64, value: u8, count: usize) after(call) {
             let _ = value;
             linear(call, 0, address, count, true);
         }
+        /// Writes the bytes on the legacy stream; the host waits where they are host or managed memory
         fn cuMemsetD16_v2 | cuMemsetD16_v2_ptds: (address: u64, value: u16, count: usize) after(call) {
             let _ = value;
             linear(call, 0, address, count.saturating_mul(2), true);
         }
+        /// Writes the bytes on the legacy stream; the host waits where they are host or managed memory
         fn cuMemsetD32_v2 | cuMemsetD32_v2_ptds: (address: u64, value: u32, count: usize) after(call) {
             let _ = value;
             linear(call, 0, address, count.saturating_mul(4), true);
         }
+        /// Writes the bytes, in stream order
         fn cuMemsetD8Async | cuMemsetD8Async_ptsz: (address: u64, value: u8, count: usize, stream: usize) after(call) {
             let _ = value;
             linear(call, stream, address, count, false);
         }
+        /// Writes the bytes, in stream order
         fn cuMemsetD16Async | cuMemsetD16Async_ptsz: (address: u64, value: u16, count: usize, stream: usize) after(call) {
             let _ = value;
             linear(call, stream, address, count.saturating_mul(2), false);
         }
+        /// Writes the bytes, in stream order
         fn cuMemsetD32Async | cuMemsetD32Async_ptsz: (address: u64, value: u32, count: usize, stream: usize) after(call) {
             let _ = value;
             linear(call, stream, address, count.saturating_mul(4), false);
         }
+        /// Writes rows on the legacy stream; the host waits where they are host or managed memory
         fn cuMemsetD2D8_v2 | cuMemsetD2D8_v2_ptds: (
             address: u64, pitch: usize, value: u8, width: usize, height: usize,
         ) after(call) {
             let _ = value;
             pitched(call, 0, address, pitch, width, height, true);
         }
+        /// Writes rows on the legacy stream; the host waits where they are host or managed memory
         fn cuMemsetD2D16_v2 | cuMemsetD2D16_v2_ptds: (
             address: u64, pitch: usize, value: u16, width: usize, height: usize,
         ) after(call) {
             let _ = value;
             pitched(call, 0, address, pitch, width.saturating_mul(2), height, true);
         }
+        /// Writes rows on the legacy stream; the host waits where they are host or managed memory
         fn cuMemsetD2D32_v2 | cuMemsetD2D32_v2_ptds: (
             address: u64, pitch: usize, value: u32, width: usize, height: usize,
         ) after(call) {
             let _ = value;
             pitched(call, 0, address, pitch, width.saturating_mul(4), height, true);
         }
+        /// Writes rows, in stream order
         fn cuMemsetD2D8Async | cuMemsetD2D8Async_ptsz: (
             address: u64, pitch: usize, value: u8, width: usize, height: usize, stream: usize,
         ) after(call) {
             let _ = value;
             pitched(call, stream, address, pitch, width, height, false);
         }
+        /// Writes rows, in stream order
         fn cuMemsetD2D16Async | cuMemsetD2D16Async_ptsz: (
             address: u64, pitch: usize, value: u16, width: usize, height: usize, stream: usize,
         ) after(call) {
             let _ = value;
             pitched(call, stream, address, pitch, width.saturating_mul(2), height, false);
         }
+        /// Writes rows, in stream order
         fn cuMemsetD2D32Async | cuMemsetD2D32Async_ptsz: (
             address: u64, pitch: usize, value: u32, width: usize, height: usize, stream: usize,
         ) after(call) {

@@ -36,35 +36,42 @@ fn end(hook: &'static Hook, origin: Origin, real: impl FnOnce() -> u32) -> u32 {
 }
 
 hooks! { Runtime:
+    /// The stream's work is a graph's until the capture ends, and is counted as a blind spot
     fn cudaStreamBeginCapture | cudaStreamBeginCapture_ptsz: (stream: usize, mode: u32) after(call) {
         let _ = (call, stream, mode);
         capture::begun();
     }
+    /// The stream's work is a graph's until the capture ends, and is counted as a blind spot
     fn cudaStreamBeginCaptureToGraph | cudaStreamBeginCaptureToGraph_ptsz: (
         stream: usize, graph: usize, dependencies: usize, data: usize, count: usize, mode: u32,
     ) after(call) {
         let _ = (call, stream, graph, dependencies, data, count, mode);
         capture::begun();
     }
+    /// The stream's work is a graph's until the capture ends, and is counted as a blind spot
     fn cudaStreamBeginRecaptureToGraph | cudaStreamBeginRecaptureToGraph_ptsz: (
         stream: usize, mode: u32, graph: usize, data: usize,
     ) after(call) {
         let _ = (call, stream, mode, graph, data);
         capture::begun();
     }
+    /// The stream's work is its own again
     fn cudaStreamEndCapture | cudaStreamEndCapture_ptsz: (stream: usize, graph: *mut usize) whole(hook, real, origin) {
         end(hook, origin, || real(stream, graph))
     }
+    /// Takes its place in its stream; what it does is a blind spot
     fn cudaGraphLaunch | cudaGraphLaunch_ptsz: (graph: usize, stream: usize) after(call) {
         let _ = graph;
         launched(call, stream);
     }
+    /// The event's record is unknown from here on
     fn cudaGraphAddEventRecordNode: (
         node: usize, graph: usize, dependencies: usize, count: usize, event: usize,
     ) after(call) {
         let _ = (node, graph, dependencies, count);
         event_recorded(call, event);
     }
+    /// Later launches of graphs come after everything
     fn cudaGraphAddEventWaitNode: (
         node: usize, graph: usize, dependencies: usize, count: usize, event: usize,
     ) after(call) {
@@ -81,46 +88,56 @@ mod driver {
 
     hooks! { Driver:
         // Before CUDA 10.1 it took no mode.
+        /// The stream's work is a graph's until the capture ends, and is counted as a blind spot
         fn cuStreamBeginCapture | cuStreamBeginCapture_ptsz: (stream: usize) after(call) {
             let _ = (call, stream);
             capture::begun();
         }
+        /// The stream's work is a graph's until the capture ends, and is counted as a blind spot
         fn cuStreamBeginCapture_v2 | cuStreamBeginCapture_v2_ptsz: (stream: usize, mode: u32) after(call) {
             let _ = (call, stream, mode);
             capture::begun();
         }
+        /// The stream's work is a graph's until the capture ends, and is counted as a blind spot
         fn cuStreamBeginCaptureToGraph | cuStreamBeginCaptureToGraph_ptsz: (
             stream: usize, graph: usize, dependencies: usize, data: usize, count: usize, mode: u32,
         ) after(call) {
             let _ = (call, stream, graph, dependencies, data, count, mode);
             capture::begun();
         }
+        /// The stream's work is a graph's until the capture ends, and is counted as a blind spot
         fn cuStreamBeginRecaptureToGraph | cuStreamBeginRecaptureToGraph_ptsz: (
             stream: usize, mode: u32, graph: usize, callback: usize, data: usize,
         ) after(call) {
             let _ = (call, stream, mode, graph, callback, data);
             capture::begun();
         }
+        /// The stream's work is a graph's until the capture ends, and is counted as a blind spot
         fn cuStreamBeginCaptureToCig | cuStreamBeginCaptureToCig_ptsz: (stream: usize, parameters: usize) after(call) {
             let _ = (call, stream, parameters);
             capture::begun();
         }
+        /// The stream's work is its own again
         fn cuStreamEndCapture | cuStreamEndCapture_ptsz: (stream: usize, graph: *mut usize) whole(hook, real, origin) {
             end(hook, origin, || real(stream, graph))
         }
+        /// The stream's work is its own again
         fn cuStreamEndCaptureToCig | cuStreamEndCaptureToCig_ptsz: (stream: usize) whole(hook, real, origin) {
             end(hook, origin, || real(stream))
         }
+        /// Takes its place in its stream; what it does is a blind spot
         fn cuGraphLaunch | cuGraphLaunch_ptsz: (graph: usize, stream: usize) after(call) {
             let _ = graph;
             launched(call, stream);
         }
+        /// The event's record is unknown from here on
         fn cuGraphAddEventRecordNode: (
             node: usize, graph: usize, dependencies: usize, count: usize, event: usize,
         ) after(call) {
             let _ = (node, graph, dependencies, count);
             event_recorded(call, event);
         }
+        /// Later launches of graphs come after everything
         fn cuGraphAddEventWaitNode: (
             node: usize, graph: usize, dependencies: usize, count: usize, event: usize,
         ) after(call) {

@@ -158,14 +158,17 @@ fn submit(
 }
 
 hooks! { Runtime:
+    /// In stream order; when it runs the host knows what came before it in the stream
     fn cudaLaunchHostFunc | cudaLaunchHostFunc_ptsz: (stream: usize, user: usize, data: *mut c_void) whole(hook, real, origin) {
         submit(Kind::Function, hook, origin, stream, user, data, |user, data| real(stream, user, data))
     }
+    /// In stream order; when it runs the host knows what came before it in the stream
     fn cudaLaunchHostFunc_v2 | cudaLaunchHostFunc_v2_ptsz: (
         stream: usize, user: usize, data: *mut c_void, mode: u32,
     ) whole(hook, real, origin) {
         submit(Kind::Function, hook, origin, stream, user, data, |user, data| real(stream, user, data, mode))
     }
+    /// In stream order; when it runs the host knows what came before it in the stream
     fn cudaStreamAddCallback | cudaStreamAddCallback_ptsz: (
         stream: usize, user: usize, data: *mut c_void, flags: u32,
     ) whole(hook, real, origin) {
@@ -180,14 +183,17 @@ mod driver {
     use super::*;
 
     hooks! { Driver:
+        /// In stream order; when it runs the host knows what came before it in the stream
         fn cuLaunchHostFunc | cuLaunchHostFunc_ptsz: (stream: usize, user: usize, data: *mut c_void) whole(hook, real, origin) {
             submit(Kind::Function, hook, origin, stream, user, data, |user, data| real(stream, user, data))
         }
+        /// In stream order; when it runs the host knows what came before it in the stream
         fn cuLaunchHostFunc_v2 | cuLaunchHostFunc_v2_ptsz: (
             stream: usize, user: usize, data: *mut c_void, mode: u32,
         ) whole(hook, real, origin) {
             submit(Kind::Function, hook, origin, stream, user, data, |user, data| real(stream, user, data, mode))
         }
+        /// In stream order; when it runs the host knows what came before it in the stream
         fn cuStreamAddCallback | cuStreamAddCallback_ptsz: (
             stream: usize, user: usize, data: *mut c_void, flags: u32,
         ) whole(hook, real, origin) {

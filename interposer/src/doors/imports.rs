@@ -1,15 +1,13 @@
 //! Memory that another process, or another interface, allocated. It may lie where the
-//! program has freed memory of its own.
-//!
-//! A closed import stays as it is: its end is judged by no rule, and what comes to lie
-//! there next replaces it.
+//! program has freed memory of its own. What the other process does with it is not
+//! seen.
 
 use cudarc::driver::sys::{CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUipcMemHandle};
 use cudarc::runtime::sys::{cudaExternalMemoryBufferDesc, cudaIpcMemHandle_t};
-use streamcheck_model::MemoryKind;
+use streamcheck_model::{Action, FreeKind, Handle, MemoryKind};
 
 use super::memory::written;
-use crate::call::Call;
+use crate::call::{Call, Free};
 use crate::hook::hooks;
 use crate::{capture, driver};
 
@@ -18,6 +16,20 @@ use crate::{capture, driver};
 fn imported(call: &Call, address: u64) {
     let size = size_from(address).unwrap_or(1);
     call.allocated(address, size, MemoryKind::Device);
+}
+
+/// Records an allocation of another process's pool: it became valid in an order that
+/// is that process's.
+fn imported_from_pool(call: &Call, pool: usize, address: u64) {
+    if address != 0 {
+        call.record(Action::Allocated {
+            address,
+            size: size_from(address).unwrap_or(1) as u64,
+            kind: MemoryKind::StreamOrdered,
+            stream: None,
+            pool: Handle(pool as u64),
+        });
+    }
 }
 
 /// How many bytes the allocation around `address` has from there on.
@@ -40,16 +52,24 @@ fn size_from(address: u64) -> Option<usize> {
 }
 
 hooks! { Runtime:
+    /// Memory that is allocated, of the size that the driver says
     fn cudaIpcOpenMemHandle: (out: *mut u64, handle: cudaIpcMemHandle_t, flags: u32) after(call) {
         let _ = (handle, flags);
         // SAFETY: the call succeeded and wrote it.
         imported(call, unsafe { written(out) });
     }
-    fn cudaMemPoolImportPointer: (out: *mut u64, pool: usize, data: usize) after(call) {
-        let _ = (pool, data);
-        // SAFETY: the call succeeded and wrote it.
-        imported(call, unsafe { written(out) });
+    /// Frees this process's access to the memory
+    fn cudaIpcCloseMemHandle: (address: u64) free(call) {
+        let _ = call;
+        Free::new(address, FreeKind::Import)
     }
+    /// Stream-ordered memory of another process, valid in that process's order
+    fn cudaMemPoolImportPointer: (out: *mut u64, pool: usize, data: usize) after(call) {
+        let _ = data;
+        // SAFETY: the call succeeded and wrote it.
+        imported_from_pool(call, pool, unsafe { written(out) });
+    }
+    /// Memory that is allocated
     fn cudaExternalMemoryGetMappedBuffer: (
         out: *mut u64, memory: usize, buffer: *const cudaExternalMemoryBufferDesc,
     ) after(call) {
@@ -67,16 +87,24 @@ mod of_driver {
     use super::*;
 
     hooks! { Driver:
+        /// Memory that is allocated, of the size that the driver says
         fn cuIpcOpenMemHandle | cuIpcOpenMemHandle_v2: (out: *mut u64, handle: CUipcMemHandle, flags: u32) after(call) {
             let _ = (handle, flags);
             // SAFETY: the call succeeded and wrote it.
             imported(call, unsafe { written(out) });
         }
-        fn cuMemPoolImportPointer: (out: *mut u64, pool: usize, data: usize) after(call) {
-            let _ = (pool, data);
-            // SAFETY: the call succeeded and wrote it.
-            imported(call, unsafe { written(out) });
+        /// Frees this process's access to the memory
+        fn cuIpcCloseMemHandle: (address: u64) free(call) {
+            let _ = call;
+            Free::new(address, FreeKind::Import)
         }
+        /// Stream-ordered memory of another process, valid in that process's order
+        fn cuMemPoolImportPointer: (out: *mut u64, pool: usize, data: usize) after(call) {
+            let _ = data;
+            // SAFETY: the call succeeded and wrote it.
+            imported_from_pool(call, pool, unsafe { written(out) });
+        }
+        /// Memory that is allocated
         fn cuExternalMemoryGetMappedBuffer: (
             out: *mut u64, memory: usize, buffer: *const CUDA_EXTERNAL_MEMORY_BUFFER_DESC,
         ) after(call) {

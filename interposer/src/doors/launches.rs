@@ -18,7 +18,7 @@ type Extra = *const *const c_void;
 
 /// A runtime launch. The driver's function for it was noted by the driver hook
 /// that the runtime's own launch passed through.
-fn launched(call: &Call, kernel: u64, arguments: Arguments, stream: usize) {
+pub(super) fn launched(call: &Call, kernel: u64, arguments: Arguments, stream: usize) {
     let function = thread::block().take_inner_function();
     if capture::holds(call, stream) {
         return;
@@ -107,6 +107,7 @@ fn runtime_launch(
 }
 
 hooks! { Runtime:
+    /// Uses what the kernel's parameters point into, in stream order
     fn cudaLaunchKernel | cudaLaunchKernel_ptsz | __cudaLaunchKernel | __cudaLaunchKernel_ptsz
         | cudaLaunchCooperativeKernel | cudaLaunchCooperativeKernel_ptsz: (
         kernel: u64, grid: dim3, block: dim3, arguments: Arguments, shared: usize, stream: usize,
@@ -118,6 +119,7 @@ hooks! { Runtime:
             |call| launched(call, kernel, arguments, stream),
         )
     }
+    /// Uses what the kernel's parameters point into, in stream order; attributes may record events
     fn cudaLaunchKernelExC | cudaLaunchKernelExC_ptsz: (
         config: *const cudaLaunchConfig_t, kernel: u64, arguments: Arguments,
     ) whole(hook, real, origin) {
@@ -130,6 +132,7 @@ hooks! { Runtime:
             launched(call, kernel, arguments, stream);
         })
     }
+    /// Nothing: it tells the kernel's name
     fn __cudaRegisterFunction: (
         image: usize, host_function: u64, device_function: usize, name: *const c_char, threads: i32,
         thread_id: usize, block_id: usize, block: usize, grid: usize, warp: usize,
@@ -145,6 +148,7 @@ hooks! { Runtime:
         });
         real(image, host_function, device_function, name, threads, thread_id, block_id, block, grid, warp)
     }
+    /// Forgets kernels, whose addresses may come back for others
     fn __cudaUnregisterFatBinary: (image: usize) whole(hook, real, origin) {
         // A signal's handler may have ended the process where a lock is held.
         if !thread::block().in_own_code() {
@@ -153,6 +157,7 @@ hooks! { Runtime:
         }
         forgetting_kernels(|| real(image))
     }
+    /// Nothing: it tells the kernel's handle
     fn __cudaGetKernel: (kernel: *mut u64, host_function: u64) whole(hook, real, origin) {
         let status = real(kernel, host_function);
         if status == 0 && !kernel.is_null() {
@@ -166,7 +171,7 @@ hooks! { Runtime:
 }
 
 /// The driver's half.
-pub(super) use driver::HOOKS as DRIVER;
+pub(super) use driver::{HOOKS as DRIVER, launched as driver_launched};
 
 mod driver {
     use super::*;
@@ -189,7 +194,13 @@ mod driver {
 
     /// # Safety
     /// The arguments are those of a launch that succeeded.
-    unsafe fn launched(call: &Call, function: u64, params: Arguments, extra: Extra, stream: usize) {
+    pub(in super::super) unsafe fn launched(
+        call: &Call,
+        function: u64,
+        params: Arguments,
+        extra: Extra,
+        stream: usize,
+    ) {
         if capture::holds(call, stream) {
             return;
         }
@@ -202,6 +213,7 @@ mod driver {
     }
 
     hooks! { Driver:
+        /// Uses what the kernel's parameters point into, in stream order
         fn cuLaunchKernel | cuLaunchKernel_ptsz: (
             function: u64, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
             shared: u32, stream: usize, params: Arguments, extra: Extra,
@@ -213,6 +225,7 @@ mod driver {
                 |call| unsafe { launched(call, function, params, extra, stream) }
             )
         }
+        /// Uses what the kernel's parameters point into, in stream order
         fn cuLaunchCooperativeKernel | cuLaunchCooperativeKernel_ptsz: (
             function: u64, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
             shared: u32, stream: usize, params: Arguments,
@@ -224,6 +237,7 @@ mod driver {
                 |call| unsafe { launched(call, function, params, core::ptr::null(), stream) }
             )
         }
+        /// Uses what the kernel's parameters point into, in stream order; attributes may record events
         fn cuLaunchKernelEx | cuLaunchKernelEx_ptsz: (
             config: *const CUlaunchConfig, function: u64, params: Arguments, extra: Extra,
         ) whole(hook, real, origin) {

@@ -1,23 +1,42 @@
 //! The C library's `free`, `realloc` and `munmap`, watched only while the
-//! application has host memory registered with CUDA.
+//! application has host memory registered with CUDA, or copies may still read host
+//! memory that CUDA was never told of.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use streamcheck_model::FreeKind;
 
 use crate::call::{Call, Free};
 use crate::hook::{Door, Hook};
 use crate::lookup::plain_dlsym;
+use crate::recorder;
 use crate::thread::{self, Inside};
 
-/// How many registered ranges there are. At 0 the doors are open.
+/// How many watched ranges there are. At 0 the doors are open.
 static WATCHED: AtomicUsize = AtomicUsize::new(0);
-/// Bounds of all registered ranges, so that most frees need no lock.
+/// Bounds of all watched ranges, so that most frees need no lock.
 static LOWEST: AtomicU64 = AtomicU64::new(u64::MAX);
 static HIGHEST: AtomicU64 = AtomicU64::new(0);
-static RANGES: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+static RANGES: Mutex<Vec<Range>> = Mutex::new(Vec::new());
+
+/// Sources that are watched at a time.
+const SOURCES: usize = 1024;
+
+/// Host memory whose release matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Range {
+    start: u64,
+    end: u64,
+    /// Whether it is a copy's source, which is watched until its first release, and not
+    /// registered memory.
+    source: bool,
+}
+
+fn ranges() -> MutexGuard<'static, Vec<Range>> {
+    RANGES.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The real functions; each is found when it is first called.
 static REAL_FREE: AtomicUsize = AtomicUsize::new(0);
@@ -36,28 +55,58 @@ unsafe extern "C" fn no_entry() {}
 
 /// Host memory was registered with CUDA.
 pub(crate) fn watch(address: u64, size: usize) {
-    let mut ranges = RANGES.lock().unwrap_or_else(PoisonError::into_inner);
-    ranges.push((address, address.saturating_add(size as u64)));
+    let mut ranges = ranges();
+    ranges.push(Range {
+        start: address,
+        end: address.saturating_add(size as u64),
+        source: false,
+    });
     publish(&ranges);
+}
+
+/// Host memory that CUDA was never told of is read by a copy that may be pending.
+/// False if an older source had to be forgotten for it.
+pub(crate) fn watch_source(start: u64, end: u64) -> bool {
+    let source = Range {
+        start,
+        end,
+        source: true,
+    };
+    let mut ranges = ranges();
+    if ranges.contains(&source) {
+        return true;
+    }
+    let full = ranges.iter().filter(|range| range.source).count() >= SOURCES;
+    if full && let Some(oldest) = ranges.iter().position(|range| range.source) {
+        ranges.remove(oldest);
+    }
+    ranges.push(source);
+    publish(&ranges);
+    !full
 }
 
 /// Host memory was unregistered. Another thread may have registered it anew since:
 /// only the oldest range goes.
 pub(crate) fn unwatch(address: u64) {
-    let mut ranges = RANGES.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(place) = ranges.iter().position(|&(start, _)| start == address) {
+    let mut ranges = ranges();
+    let oldest = |range: &Range| range.start == address && !range.source;
+    if let Some(place) = ranges.iter().position(oldest) {
         ranges.remove(place);
     }
     publish(&ranges);
 }
 
-fn publish(ranges: &[(u64, u64)]) {
+fn publish(ranges: &[Range]) {
     LOWEST.store(
-        ranges.iter().map(|range| range.0).min().unwrap_or(u64::MAX),
+        ranges
+            .iter()
+            .map(|range| range.start)
+            .min()
+            .unwrap_or(u64::MAX),
         Relaxed,
     );
     HIGHEST.store(
-        ranges.iter().map(|range| range.1).max().unwrap_or(0),
+        ranges.iter().map(|range| range.end).max().unwrap_or(0),
         Relaxed,
     );
     WATCHED.store(ranges.len(), Relaxed);
@@ -196,21 +245,20 @@ unsafe extern "C-unwind" fn slow_munmap(address: *mut c_void, size: usize) -> i3
     status
 }
 
-/// A release of registered memory that the C library is about to make.
+/// A release of watched memory that the C library is about to make.
 struct Released {
     call: Call,
-    /// The registered ranges that it takes besides the one whose free is open: a
+    /// The watched ranges that it takes besides the one whose free is open: a
     /// thread has one open free.
     others: Vec<u64>,
 }
 
-/// Records that memory which starts at `address` goes, if CUDA has any of it
-/// registered.
+/// Records that memory which starts at `address` goes, if any of it is watched.
 fn released(hook: &'static Hook, address: u64, size: impl FnOnce() -> usize) -> Option<Released> {
     if address == 0 || address >= HIGHEST.load(Relaxed) || thread::block().depth() > 0 {
         return None;
     }
-    if !crate::recorder::running() {
+    if !recorder::running() {
         return None;
     }
     let origin = thread::block().origin();
@@ -219,26 +267,36 @@ fn released(hook: &'static Hook, address: u64, size: impl FnOnce() -> usize) -> 
     if end <= LOWEST.load(Relaxed) {
         return None;
     }
-    let mut registered = overlapping(
-        &RANGES.lock().unwrap_or_else(PoisonError::into_inner),
-        address,
-        end,
-    );
-    let first = registered.pop()?;
+    let taken = overlapping(&mut ranges(), address, end);
+    let mut taken: Vec<u64> = taken
+        .into_iter()
+        // A source's copies may have ended, or it be part of a larger one.
+        .filter(|range| !range.source || recorder::begins_system_memory(range.start))
+        .map(|range| range.start)
+        .collect();
+    taken.dedup();
+    let first = taken.pop()?;
     let begun = call.begin_free(|_| Free::new(first, FreeKind::Libc));
     begun.then_some(Released {
         call,
-        others: registered,
+        others: taken,
     })
 }
 
-/// Where the ranges begin that share a byte with `address..end`.
-fn overlapping(ranges: &[(u64, u64)], address: u64, end: u64) -> Vec<u64> {
-    ranges
+/// The ranges that share a byte with `address..end`. Sources among them are watched no
+/// longer.
+fn overlapping(ranges: &mut Vec<Range>, address: u64, end: u64) -> Vec<Range> {
+    let taken = |range: &Range| range.start < end && address < range.end;
+    let found: Vec<Range> = ranges
         .iter()
-        .filter(|&&(start, stop)| start < end && address < stop)
-        .map(|range| range.0)
-        .collect()
+        .filter(|range| taken(range))
+        .copied()
+        .collect();
+    if found.iter().any(|range| range.source) {
+        ranges.retain(|range| !(range.source && taken(range)));
+        publish(ranges);
+    }
+    found
 }
 
 fn settle(released: Option<Released>, gone: bool) {

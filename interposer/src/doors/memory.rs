@@ -42,63 +42,76 @@ fn unregister(
 }
 
 hooks! { Runtime:
+    /// Memory that is allocated
     fn cudaMalloc: (out: *mut u64, size: usize) after(call) {
         // SAFETY: the call succeeded and wrote it.
         call.allocated(unsafe { written(out) }, size, MemoryKind::Device);
     }
+    /// Memory that is allocated, with its padding
     fn cudaMallocPitch: (out: *mut u64, pitch: *mut usize, width: usize, height: usize) after(call) {
         let _ = width;
         // SAFETY: the call succeeded and wrote both.
         let (address, pitch) = unsafe { (written(out), written(pitch)) };
         call.allocated(address, pitch.saturating_mul(height), MemoryKind::Device);
     }
+    /// Memory that is allocated, with its padding
     fn cudaMalloc3D: (out: *mut cudaPitchedPtr, extent: cudaExtent) after(call) {
         // SAFETY: the call succeeded and wrote it.
         let made = unsafe { *out };
         let size = made.pitch.saturating_mul(extent.height).saturating_mul(extent.depth);
         call.allocated(made.ptr as u64, size, MemoryKind::Device);
     }
+    /// Managed memory
     fn cudaMallocManaged: (out: *mut u64, size: usize, flags: u32) after(call) {
         let _ = flags;
         // SAFETY: the call succeeded and wrote it.
         call.allocated(unsafe { written(out) }, size, MemoryKind::Managed);
     }
+    /// Pinned memory
     fn cudaMallocHost: (out: *mut u64, size: usize) after(call) {
         // SAFETY: the call succeeded and wrote it.
         call.allocated(unsafe { written(out) }, size, MemoryKind::Pinned);
     }
+    /// Pinned memory
     fn cudaHostAlloc: (out: *mut u64, size: usize, flags: u32) after(call) {
         let _ = flags;
         // SAFETY: the call succeeded and wrote it.
         call.allocated(unsafe { written(out) }, size, MemoryKind::Pinned);
     }
+    /// Registered memory; the C library's frees of it are watched
     fn cudaHostRegister: (address: u64, size: usize, flags: u32) after(call) {
         let _ = flags;
         libc_door::watch(address, size);
         call.allocated(address, size, MemoryKind::Registered);
     }
+    /// Memory that is valid in stream order only
     fn cudaMallocAsync | cudaMallocAsync_ptsz: (out: *mut u64, size: usize, stream: usize) after(call) {
         // SAFETY: the call succeeded and wrote it.
         call.allocated_on(stream, unsafe { written(out) }, size, 0);
     }
+    /// Memory of that pool, valid in stream order only
     fn cudaMallocFromPoolAsync | cudaMallocFromPoolAsync_ptsz: (
         out: *mut u64, size: usize, pool: usize, stream: usize,
     ) after(call) {
         // SAFETY: the call succeeded and wrote it.
         call.allocated_on(stream, unsafe { written(out) }, size, pool);
     }
+    /// Frees; the host waits for the device, unless the memory is stream-ordered
     fn cudaFree: (address: u64) free(call) {
         let _ = call;
         Free::new(address, FreeKind::Sync)
     }
+    /// Frees in stream order; nothing issued later may use the memory
     fn cudaFreeAsync | cudaFreeAsync_ptsz: (address: u64, stream: usize) free(call) {
         let _ = call;
         Free::on_stream(address, stream)
     }
+    /// Frees pinned memory; the host waits for the device, which is not promised
     fn cudaFreeHost: (address: u64) free(call) {
         let _ = call;
         Free::new(address, FreeKind::Host)
     }
+    /// The memory is registered no longer; the host waits for the device, which is not promised
     fn cudaHostUnregister: (address: u64) whole(hook, real, origin) {
         unregister(hook, origin, address, || real(address))
     }
@@ -174,10 +187,12 @@ mod driver {
     }
 
     hooks! { Driver:
+        /// Memory that is allocated
         fn cuMemAlloc_v2: (out: *mut u64, size: usize) after(call) {
             // SAFETY: the call succeeded and wrote it.
             call.allocated(unsafe { written(out) }, size, MemoryKind::Device);
         }
+        /// Memory that is allocated, with its padding
         fn cuMemAllocPitch_v2: (
             out: *mut u64, pitch: *mut usize, width: usize, height: usize, element: u32,
         ) after(call) {
@@ -186,55 +201,67 @@ mod driver {
             let (address, pitch) = unsafe { (written(out), written(pitch)) };
             call.allocated(address, pitch.saturating_mul(height), MemoryKind::Device);
         }
+        /// Managed memory
         fn cuMemAllocManaged: (out: *mut u64, size: usize, flags: u32) after(call) {
             let _ = flags;
             // SAFETY: the call succeeded and wrote it.
             call.allocated(unsafe { written(out) }, size, MemoryKind::Managed);
         }
+        /// Pinned memory
         fn cuMemAllocHost_v2: (out: *mut u64, size: usize) after(call) {
             // SAFETY: the call succeeded and wrote it.
             call.allocated(unsafe { written(out) }, size, MemoryKind::Pinned);
         }
+        /// Pinned memory
         fn cuMemHostAlloc: (out: *mut u64, size: usize, flags: u32) after(call) {
             let _ = flags;
             // SAFETY: the call succeeded and wrote it.
             call.allocated(unsafe { written(out) }, size, MemoryKind::Pinned);
         }
+        /// Registered memory; the C library's frees of it are watched
         fn cuMemHostRegister_v2: (address: u64, size: usize, flags: u32) after(call) {
             let _ = flags;
             libc_door::watch(address, size);
             call.allocated(address, size, MemoryKind::Registered);
         }
+        /// Memory that is valid in stream order only
         fn cuMemAllocAsync | cuMemAllocAsync_ptsz: (out: *mut u64, size: usize, stream: usize) after(call) {
             // SAFETY: the call succeeded and wrote it.
             call.allocated_on(stream, unsafe { written(out) }, size, 0);
         }
+        /// Memory of that pool, valid in stream order only
         fn cuMemAllocFromPoolAsync | cuMemAllocFromPoolAsync_ptsz: (
             out: *mut u64, size: usize, pool: usize, stream: usize,
         ) after(call) {
             // SAFETY: the call succeeded and wrote it.
             call.allocated_on(stream, unsafe { written(out) }, size, pool);
         }
+        /// A mapping; a later one may lie next to it
         fn cuMemMap: (address: u64, size: usize, offset: usize, handle: u64, flags: u64) after(call) {
             let _ = (offset, handle, flags);
             mappings().insert(address, size);
             call.allocated(address, size, MemoryKind::Mapped);
         }
+        /// Frees; the host waits for the device, unless the memory is stream-ordered
         fn cuMemFree_v2: (address: u64) free(call) {
             let _ = call;
             Free::new(address, FreeKind::Sync)
         }
+        /// Frees in stream order; nothing issued later may use the memory
         fn cuMemFreeAsync | cuMemFreeAsync_ptsz: (address: u64, stream: usize) free(call) {
             let _ = call;
             Free::on_stream(address, stream)
         }
+        /// Frees pinned memory; the host waits for the device, which is not promised
         fn cuMemFreeHost: (address: u64) free(call) {
             let _ = call;
             Free::new(address, FreeKind::Host)
         }
+        /// The memory is registered no longer; the host waits for the device, which is not promised
         fn cuMemHostUnregister: (address: u64) whole(hook, real, origin) {
             unregister(hook, origin, address, || real(address))
         }
+        /// Frees every mapping in the range; nothing is waited for
         fn cuMemUnmap: (address: u64, size: usize) whole(hook, real, origin) {
             unmap(hook, origin, address, size, || real(address, size))
         }

@@ -1,51 +1,79 @@
 //! The hooked functions, by topic.
 
+mod arrays;
+mod batches;
 mod contexts;
 mod copies;
 mod entry_points;
 mod events;
 mod fills;
 mod graphs;
+mod green_contexts;
 mod host_functions;
 mod imports;
 mod launches;
 pub(crate) mod libc_door;
-mod memory;
+mod managed;
+pub(crate) mod memory;
+mod modules;
+mod old_launches;
+mod other_work;
+mod peers;
+mod pools;
+pub(crate) mod signals;
 mod streams;
-mod unseen_copies;
-mod unseen_order;
+pub(crate) mod unseen_order;
+mod volumes;
 
 use crate::hook::Hook;
 
 /// Every hooked CUDA function.
 pub(crate) fn all() -> impl Iterator<Item = &'static Hook> {
     [
+        arrays::HOOKS,
+        arrays::DRIVER,
+        batches::HOOKS,
+        batches::DRIVER,
         contexts::HOOKS,
+        contexts::DRIVER,
         copies::HOOKS,
+        copies::DRIVER,
         entry_points::HOOKS,
+        entry_points::DRIVER,
         events::HOOKS,
+        events::DRIVER,
         fills::HOOKS,
+        fills::DRIVER,
         graphs::HOOKS,
+        graphs::DRIVER,
+        green_contexts::HOOKS,
+        green_contexts::DRIVER,
         host_functions::HOOKS,
+        host_functions::DRIVER,
         imports::HOOKS,
         imports::DRIVER,
         launches::HOOKS,
         launches::DRIVER,
+        managed::HOOKS,
+        managed::DRIVER,
         memory::HOOKS,
         memory::DRIVER,
+        modules::HOOKS,
+        modules::DRIVER,
+        old_launches::HOOKS,
+        old_launches::DRIVER,
+        other_work::HOOKS,
+        other_work::DRIVER,
+        peers::HOOKS,
+        peers::DRIVER,
+        pools::HOOKS,
+        pools::DRIVER,
+        signals::HOOKS,
+        signals::DRIVER,
         streams::HOOKS,
         streams::DRIVER,
-        copies::DRIVER,
-        events::DRIVER,
-        fills::DRIVER,
-        graphs::DRIVER,
-        host_functions::DRIVER,
-        contexts::DRIVER,
-        entry_points::DRIVER,
-        unseen_copies::HOOKS,
-        unseen_copies::DRIVER,
-        unseen_order::HOOKS,
-        unseen_order::DRIVER,
+        volumes::HOOKS,
+        volumes::DRIVER,
     ]
     .into_iter()
     .flatten()

@@ -36,25 +36,32 @@ fn synchronized(call: &Call, stream: usize, polled: bool) {
 }
 
 hooks! { Runtime:
+    /// A stream of the current context
     fn cudaStreamCreate: (stream: *mut usize) after(call) {
         created(call, stream, 0);
     }
+    /// A stream of the current context, that takes no part in the legacy stream's order if it is non-blocking
     fn cudaStreamCreateWithFlags: (stream: *mut usize, flags: u32) after(call) {
         created(call, stream, flags);
     }
+    /// A stream of the current context, that takes no part in the legacy stream's order if it is non-blocking
     fn cudaStreamCreateWithPriority: (stream: *mut usize, flags: u32, priority: i32) after(call) {
         let _ = priority;
         created(call, stream, flags);
     }
+    /// The handle is free; the work goes on
     fn cudaStreamDestroy: (stream: usize) whole(hook, real, origin) {
         Call::ahead(hook, origin, |call| destroyed(call, stream), || real(stream))
     }
+    /// The host knows the stream's work complete
     fn cudaStreamSynchronize | cudaStreamSynchronize_ptsz: (stream: usize) after(call) {
         synchronized(call, stream, false);
     }
+    /// If it succeeds, the host knows the stream's work complete
     fn cudaStreamQuery | cudaStreamQuery_ptsz: (stream: usize) after(call) {
         synchronized(call, stream, true);
     }
+    /// The host knows the device's work complete
     fn cudaDeviceSynchronize | cudaThreadSynchronize: () after(call) {
         call.record(Action::DeviceSynchronized);
     }
@@ -68,25 +75,32 @@ mod driver {
     use crate::place;
 
     hooks! { Driver:
+        /// A stream of the current context, that takes no part in the legacy stream's order if it is non-blocking
         fn cuStreamCreate: (stream: *mut usize, flags: u32) after(call) {
             created(call, stream, flags);
         }
+        /// A stream of the current context, that takes no part in the legacy stream's order if it is non-blocking
         fn cuStreamCreateWithPriority: (stream: *mut usize, flags: u32, priority: i32) after(call) {
             let _ = priority;
             created(call, stream, flags);
         }
+        /// The handle is free; the work goes on
         fn cuStreamDestroy | cuStreamDestroy_v2: (stream: usize) whole(hook, real, origin) {
             Call::ahead(hook, origin, |call| destroyed(call, stream), || real(stream))
         }
+        /// The host knows the stream's work complete
         fn cuStreamSynchronize | cuStreamSynchronize_ptsz: (stream: usize) after(call) {
             synchronized(call, stream, false);
         }
+        /// If it succeeds, the host knows the stream's work complete
         fn cuStreamQuery | cuStreamQuery_ptsz: (stream: usize) after(call) {
             synchronized(call, stream, true);
         }
+        /// The host knows the context's work complete
         fn cuCtxSynchronize: () after(call) {
             call.record(Action::ContextSynchronized);
         }
+        /// The host knows that context's work complete
         fn cuCtxSynchronize_v2: (context: usize) after(call) {
             match place::of(context as u64) {
                 Some(place) => place::at(place, || call.record(Action::ContextSynchronized)),
