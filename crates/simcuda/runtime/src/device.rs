@@ -43,7 +43,7 @@ pub(crate) fn current(driver: &Driver) -> Status<i32> {
     let (mut context, mut device) = (0, DEVICE.get());
     driver.cuCtxGetCurrent(false, Out(&mut context))?;
     if context != 0 {
-        driver.cuCtxGetDevice(false, Out(&mut device))?;
+        driver.cuCtxGetDevice(false, Out(&mut device), context)?;
     }
     Ok(device)
 }

@@ -63,6 +63,12 @@ macro_rules! driver {
 }
 
 type Handle = u64;
+
+/// `CUipcMemHandle` and its like: opaque.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct IpcHandle([u8; 64]);
+
 type Function = Option<extern "C" fn(*mut c_void)>;
 type Callback = Option<extern "C" fn(u64, u32, *mut c_void)>;
 
@@ -83,8 +89,27 @@ driver! {
     cuDevicePrimaryCtxGetState 7000 (device: i32, flags: Out<u32>, active: Out<i32>);
     cuCtxGetCurrent 4000 (context: Out<Handle>);
     cuCtxSetCurrent 4000 (context: Handle);
-    cuCtxGetDevice 2000 (device: Out<i32>);
+    cuCtxGetDevice 13000 (device: Out<i32>, context: Handle);
     cuCtxSynchronize 13000 (context: Handle);
+    cuCtxPushCurrent 4000 (context: Handle);
+    cuCtxPopCurrent 4000 (context: Out<Handle>);
+    cuCtxGetId 12000 (context: Handle, id: Out<u64>);
+    cuCtxRecordEvent 12050 (context: Handle, event: Handle);
+    cuCtxWaitEvent 12050 (context: Handle, event: Handle);
+    cuCtxGetDevResource 12040 (context: Handle, resource: *mut c_void, kind: u32);
+    cuGreenCtxCreate 12040 (green: Out<Handle>, resources: Handle, device: i32, flags: u32);
+    cuGreenCtxDestroy 12040 (green: Handle);
+    cuGreenCtxStreamCreate 12050 (stream: Out<Handle>, green: Handle, flags: u32, priority: i32);
+    cuGreenCtxRecordEvent 12040 (green: Handle, event: Handle);
+    cuGreenCtxWaitEvent 12040 (green: Handle, event: Handle);
+    cuGreenCtxGetId 12090 (green: Handle, id: Out<u64>);
+    cuGreenCtxGetDevResource 12040 (green: Handle, resource: *mut c_void, kind: u32);
+    cuCtxFromGreenCtx 12040 (context: Out<Handle>, green: Handle);
+    cuDeviceGetDevResource 12040 (device: i32, resource: *mut c_void, kind: u32);
+    cuStreamGetDevResource 13010 (stream: Handle, resource: *mut c_void, kind: u32);
+    cuDevSmResourceSplitByCount 12040 (groups: *mut c_void, count: Out<u32>, input: *const c_void,
+                                 remaining: *mut c_void, flags: u32, least: u32);
+    cuDevResourceGenerateDesc 12040 (descriptor: Out<Handle>, resources: *const c_void, count: u32);
     cuCtxGetStreamPriorityRange 5050 (least: Out<i32>, greatest: Out<i32>);
     cuCtxGetLimit 3010 (value: Out<usize>, which: u32);
     cuCtxSetLimit 3010 (which: u32, value: usize);
@@ -121,6 +146,16 @@ driver! {
     cuEventQuery 2000 (event: Handle);
     cuEventSynchronize 2000 (event: Handle);
     cuEventElapsedTime 12080 (milliseconds: Out<f32>, start: Handle, end: Handle);
+
+    cuImportExternalSemaphore 10000 (semaphore: Out<Handle>, descriptor: *const c_void);
+    cuDestroyExternalSemaphore 10000 (semaphore: Handle);
+    cuSignalExternalSemaphoresAsync 10000 (semaphores: In<Handle>, params: *const c_void, count: u32, stream: Handle);
+    cuWaitExternalSemaphoresAsync 10000 (semaphores: In<Handle>, params: *const c_void, count: u32, stream: Handle);
+    cuIpcGetMemHandle 4010 (handle: Out<IpcHandle>, address: u64);
+    cuIpcOpenMemHandle 11000 (pointer: Out<u64>, handle: IpcHandle, flags: u32);
+    cuIpcCloseMemHandle 4010 (address: u64);
+    cuIpcGetEventHandle 4010 (handle: Out<IpcHandle>, event: Handle);
+    cuIpcOpenEventHandle 4010 (event: Out<Handle>, handle: IpcHandle);
 
     cuMemAlloc 3020 (pointer: Out<u64>, size: usize);
     cuMemAllocPitch 3020 (pointer: Out<u64>, pitch: Out<usize>, width: usize, height: usize, element: u32);

@@ -18,10 +18,10 @@ macro_rules! unsupported {
 unsupported! {
     __cudaGetProcAddress  cudaArrayGetMemoryRequirements cudaArrayGetPlane
     cudaArrayGetSparseProperties cudaCreateSurfaceObject cudaCreateTextureObject
-    cudaDestroyExternalMemory cudaDestroyExternalSemaphore cudaDestroySurfaceObject
-    cudaDestroyTextureObject cudaDevResourceGenerateDesc cudaDevSmResourceSplit
-    cudaDevSmResourceSplitByCount cudaDeviceFlushGPUDirectRDMAWrites cudaDeviceGetByPCIBusId
-    cudaDeviceGetDevResource cudaDeviceGetExecutionCtx cudaDeviceGetGraphMemAttribute
+    cudaDestroyExternalMemory  cudaDestroySurfaceObject
+    cudaDestroyTextureObject  cudaDevSmResourceSplit
+     cudaDeviceFlushGPUDirectRDMAWrites cudaDeviceGetByPCIBusId
+      cudaDeviceGetGraphMemAttribute
     cudaDeviceGetHostAtomicCapabilities cudaDeviceGetNvSciSyncAttributes
     cudaDeviceGetP2PAtomicCapabilities cudaDeviceGetSharedMemConfig
     cudaDeviceGetTexture1DLinearMaxWidth cudaDeviceGraphMemTrim
@@ -31,10 +31,10 @@ unsupported! {
     cudaEGLStreamConsumerConnectWithFlags cudaEGLStreamConsumerDisconnect
     cudaEGLStreamConsumerReleaseFrame cudaEGLStreamProducerConnect
     cudaEGLStreamProducerDisconnect cudaEGLStreamProducerPresentFrame
-    cudaEGLStreamProducerReturnFrame cudaEventCreateFromEGLSync cudaExecutionCtxDestroy
-    cudaExecutionCtxGetDevResource cudaExecutionCtxGetDevice cudaExecutionCtxGetId
-    cudaExecutionCtxRecordEvent cudaExecutionCtxStreamCreate cudaExecutionCtxSynchronize
-    cudaExecutionCtxWaitEvent cudaExternalMemoryGetMappedBuffer
+    cudaEGLStreamProducerReturnFrame cudaEventCreateFromEGLSync
+
+
+     cudaExternalMemoryGetMappedBuffer
     cudaExternalMemoryGetMappedMipmappedArray  cudaFreeMipmappedArray
     cudaFuncSetSharedMemConfig cudaGLGetDevices cudaGLMapBufferObject cudaGLMapBufferObjectAsync
     cudaGLRegisterBufferObject cudaGLSetBufferObjectMapFlags cudaGLSetGLDevice
@@ -83,9 +83,9 @@ unsupported! {
     cudaGraphicsResourceSetMapFlags cudaGraphicsSubResourceGetMappedArray
     cudaGraphicsUnmapResources cudaGraphicsUnregisterResource
     cudaGraphicsVDPAURegisterOutputSurface cudaGraphicsVDPAURegisterVideoSurface
-    cudaGreenCtxCreate cudaImportExternalMemory cudaImportExternalSemaphore
-    cudaIpcCloseMemHandle cudaIpcGetEventHandle cudaIpcGetMemHandle cudaIpcOpenEventHandle
-    cudaIpcOpenMemHandle cudaLibraryEnumerateKernels cudaLibraryGetUnifiedFunction
+     cudaImportExternalMemory
+
+     cudaLibraryEnumerateKernels cudaLibraryGetUnifiedFunction
     cudaLogsCurrent cudaLogsDumpToFile cudaLogsDumpToMemory cudaLogsRegisterCallback
     cudaLogsUnregisterCallback
     cudaMallocMipmappedArray
@@ -109,14 +109,14 @@ unsupported! {
 
     cudaMipmappedArrayGetMemoryRequirements cudaMipmappedArrayGetSparseProperties
     cudaOccupancyAvailableDynamicSMemPerBlock cudaOccupancyMaxActiveClusters
-    cudaOccupancyMaxPotentialClusterSize cudaSignalExternalSemaphoresAsync
-    cudaSignalExternalSemaphoresAsync_ptsz cudaStreamBeginCaptureToGraph
+    cudaOccupancyMaxPotentialClusterSize
+     cudaStreamBeginCaptureToGraph
     cudaStreamBeginCaptureToGraph_ptsz cudaStreamBeginRecaptureToGraph
     cudaStreamBeginRecaptureToGraph_ptsz
-      cudaStreamGetDevResource
-    cudaStreamGetDevResource_ptsz
+
+
     cudaStreamUpdateCaptureDependencies cudaStreamUpdateCaptureDependencies_ptsz
     cudaSubgridCreate cudaSubgridWorkerGridCreate cudaSubgridWorksetCreate cudaUserObjectCreate
     cudaUserObjectRelease cudaUserObjectRetain cudaVDPAUGetDevice cudaVDPAUSetVDPAUDevice
-    cudaWaitExternalSemaphoresAsync cudaWaitExternalSemaphoresAsync_ptsz
+
 }

@@ -1,16 +1,22 @@
 //! Contexts: primary ones, created ones, and each thread's stack of them.
 
+use super::event::check_context;
 use crate::abi::{Out, Status};
 use crate::error::{
-    INVALID_CONTEXT, INVALID_VALUE, PEER_ACCESS_ALREADY_ENABLED, PEER_ACCESS_NOT_ENABLED,
+    INVALID_CONTEXT, INVALID_HANDLE, INVALID_VALUE, PEER_ACCESS_ALREADY_ENABLED,
+    PEER_ACCESS_NOT_ENABLED,
 };
+use crate::sim::sched::Work;
 use crate::sim::session::{self, Session, session};
 use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
-/// Waits for all work of a context (0: the current one).
+/// Waits for all work of a context (0: the current one), and of the green ones that are part of it.
 fn synchronize(s: &mut Session, context: u64) -> Status {
     let (handle, _) = s.context(context)?;
-    let streams = s.streams_of(|other, _| other == handle);
+    let family = s.family(handle);
+    let streams = s.streams_of(|other, _| family.contains(&other));
     s.run_until(|state| streams.iter().all(|&stream| state.sched.is_idle(stream)));
     s.trim_pools();
     Ok(())
@@ -25,6 +31,34 @@ fn destroy(s: &mut Session, context: u64) -> Status {
     Ok(())
 }
 
+/// The device's primary context, made at the first use.
+pub(super) fn retain(s: &mut Session, device: i32) -> Status<u64> {
+    let flags = s.device(device)?.flags;
+    let handle = match s.device(device)?.primary {
+        Some(handle) => handle,
+        None => s.add_context(device, flags),
+    };
+    let owner = s.device(device)?;
+    owner.primary = Some(handle);
+    owner.retained += 1;
+    Ok(handle)
+}
+
+/// The last one who retained the primary context takes it down.
+pub(super) fn release(s: &mut Session, device: i32) -> Status {
+    let owner = s.device(device)?;
+    let handle = owner
+        .primary
+        .filter(|_| owner.retained > 0)
+        .ok_or(INVALID_CONTEXT)?;
+    owner.retained -= 1;
+    if owner.retained == 0 {
+        destroy(s, handle)
+    } else {
+        Ok(())
+    }
+}
+
 fn create(context: Out<u64>, flags: u32, device: i32) -> Status {
     session(|s| {
         context.wanted()?;
@@ -33,6 +67,29 @@ fn create(context: Out<u64>, flags: u32, device: i32) -> Status {
         session::push_context(handle)?;
         context.put(handle)
     })
+}
+
+/// Records all that the context has been given so far, that of its green ones too.
+pub(super) fn record(s: &mut Session, context: u64, event: u64) -> Status {
+    let (handle, _) = s.context(context)?;
+    check_context(s, event, handle)?;
+    let time = Arc::new(AtomicU64::new(0));
+    let past = s.gather(handle, Work::Stamp(time.clone()));
+    if let Some(event) = s.events.get_mut(event) {
+        event.record = Some((past, time));
+    }
+    s.submitted();
+    Ok(())
+}
+
+/// Makes all that the context will be given wait for an event; one that was never recorded is no wait.
+pub(super) fn wait(s: &mut Session, context: u64, event: u64) -> Status {
+    let (handle, _) = s.context(context)?;
+    let record = &s.events.get(event).ok_or(INVALID_HANDLE)?.record;
+    if let Some((past, _)) = record.clone() {
+        s.gate(handle, &past);
+    }
+    Ok(())
 }
 
 /// `CUlimit` values: those that programs ask for before they set them.
@@ -53,24 +110,12 @@ api! {
     "cuDevicePrimaryCtxRetain" 7000 => cuDevicePrimaryCtxRetain(context: Out<u64>, device: i32) {
         session(|s| {
             context.wanted()?;
-            let flags = s.device(device)?.flags;
-            let handle = match s.device(device)?.primary {
-                Some(handle) => handle,
-                None => s.add_context(device, flags),
-            };
-            let owner = s.device(device)?;
-            owner.primary = Some(handle);
-            owner.retained += 1;
+            let handle = retain(s, device)?;
             context.put(handle)
         })
     }
     "cuDevicePrimaryCtxRelease" 11000 => cuDevicePrimaryCtxRelease_v2(device: i32) {
-        session(|s| {
-            let owner = s.device(device)?;
-            let handle = owner.primary.filter(|_| owner.retained > 0).ok_or(INVALID_CONTEXT)?;
-            owner.retained -= 1;
-            if owner.retained == 0 { destroy(s, handle) } else { Ok(()) }
-        })
+        session(|s| release(s, device))
     }
     "cuDevicePrimaryCtxReset" 11000 => cuDevicePrimaryCtxReset_v2(device: i32) {
         session(|s| {
@@ -106,7 +151,9 @@ api! {
     }
     "cuCtxDestroy" 4000 => cuCtxDestroy_v2(context: u64) {
         session(|s| {
-            if context == 0 || s.devices.iter().any(|device| device.primary == Some(context)) {
+            // The primary ones and the green ones have ways of their own.
+            if context == 0 || s.context(context)?.1.parent.is_some()
+                || s.devices.iter().any(|device| device.primary == Some(context)) {
                 return Err(INVALID_CONTEXT);
             }
             destroy(s, context)
@@ -165,6 +212,8 @@ api! {
     }
     "cuCtxSynchronize" 2000 => cuCtxSynchronize() { session(|s| synchronize(s, 0)) }
     "cuCtxSynchronize" 13000 => cuCtxSynchronize_v2(context: u64) { session(|s| synchronize(s, context)) }
+    "cuCtxRecordEvent" 12050 => cuCtxRecordEvent(context: u64, event: u64) { session(|s| record(s, context, event)) }
+    "cuCtxWaitEvent" 12050 => cuCtxWaitEvent(context: u64, event: u64) { session(|s| wait(s, context, event)) }
     "cuCtxGetStreamPriorityRange" 5050 => cuCtxGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>) {
         session(|s| {
             s.context(0)?;

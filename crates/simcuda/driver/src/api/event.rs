@@ -4,21 +4,29 @@ use crate::abi::{Out, Status};
 use crate::error::{INVALID_HANDLE, INVALID_VALUE, NOT_READY};
 use crate::sim::sched::Work;
 use crate::sim::session::{Session, session};
-use crate::sim::state::Event;
+use crate::sim::state::{Event, State};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// `CU_EVENT_DISABLE_TIMING`, and the flags that exist: blocking synchronization, no timing, interprocess.
 const DISABLE_TIMING: u32 = 2;
 const FLAGS: u32 = 7;
+const INTERPROCESS: u32 = 4;
+
+/// An event belongs to its context, of which green ones are parts: another device's refuses it.
+pub(super) fn check_context(s: &State, event: u64, context: u64) -> Status {
+    let event = s.events.get(event).ok_or(INVALID_HANDLE)?;
+    if s.whole(event.context) == s.whole(context) {
+        Ok(())
+    } else {
+        Err(INVALID_HANDLE)
+    }
+}
 
 fn record(event: u64, stream: u64, per_thread: bool) -> Status {
     session(|s| {
         let lane = s.lane(stream, per_thread)?;
-        // An event belongs to its context: another device's stream refuses it.
-        if s.events.get(event).ok_or(INVALID_HANDLE)?.context != lane.context {
-            return Err(INVALID_HANDLE);
-        }
+        check_context(s, event, lane.context)?;
         let time = Arc::new(AtomicU64::new(0));
         s.submit(lane, Vec::new(), Work::Stamp(time.clone()));
         let past = s.sched.past(lane.id);
@@ -59,12 +67,13 @@ api! {
     "cuEventCreate" 2000 => cuEventCreate(event: Out<u64>, flags: u32) {
         session(|s| {
             event.wanted()?;
-            if flags & !FLAGS != 0 {
+            let interprocess = flags & INTERPROCESS != 0;
+            if flags & !FLAGS != 0 || interprocess && flags & DISABLE_TIMING == 0 {
                 return Err(INVALID_VALUE);
             }
             let (context, _) = s.context(0)?;
             let timed = flags & DISABLE_TIMING == 0;
-            let handle = s.events.insert(Event { context, timed, record: None });
+            let handle = s.events.insert(Event { context, timed, interprocess, record: None });
             event.put(handle)
         })
     }

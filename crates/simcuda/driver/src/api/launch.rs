@@ -119,7 +119,7 @@ fn launch(
             .ok_or(INVALID_HANDLE)?
             .context;
         // A module's function runs in its context, a library's kernel in the current one; the stream must agree.
-        if lane.context != home.unwrap_or(current) {
+        if s.whole(lane.context) != s.whole(home.unwrap_or(current)) {
             return Err(INVALID_HANDLE);
         }
         if shape.shared > SHARED.max(kernel.max_dynamic_shared as u32) {

@@ -38,6 +38,7 @@ macro_rules! api {
 
 mod array;
 mod batch;
+mod age;
 mod context;
 mod copy;
 mod copy_box;
@@ -45,11 +46,14 @@ mod device;
 mod event;
 mod fill;
 mod graph;
+mod green;
+mod ipc;
 mod launch;
 mod managed;
 mod memory;
 mod module;
 mod pool;
+mod semaphore;
 mod stream;
 mod stream_attribute;
 mod stream_value;
@@ -88,11 +92,14 @@ static ENTRIES: LazyLock<HashMap<&'static str, Vec<Entry>>> = LazyLock::new(|| {
         event::entries(),
         fill::entries(),
         graph::entries(),
+        green::entries(),
+        ipc::entries(),
         launch::entries(),
         managed::entries(),
         memory::entries(),
         module::entries(),
         pool::entries(),
+        semaphore::entries(),
         stream::entries(),
         stream_attribute::entries(),
         stream_value::entries(),
@@ -114,6 +121,9 @@ const VERSION_TOO_OLD: u32 = 2;
 
 /// The export for `symbol` as of `version`: the newest not newer than that.
 fn find(symbol: &str, version: i32, flags: u64) -> Result<usize, u32> {
+    if age::lacks(symbol) {
+        return Err(SYMBOL_NOT_FOUND);
+    }
     let known = ENTRIES.get(symbol).ok_or(SYMBOL_NOT_FOUND)?;
     let best = known
         .iter()

@@ -1,5 +1,6 @@
 //! Streams, and host functions in them.
 
+use super::green::green_of;
 use crate::abi::{Out, Status};
 use crate::error::{INVALID_HANDLE, INVALID_VALUE, NOT_READY};
 use crate::sim::sched::Work;
@@ -109,9 +110,16 @@ api! {
     "cuStreamGetCtx" 12050 => cuStreamGetCtx_v2 / cuStreamGetCtx_v2_ptsz |per_thread|
                               (stream: u64, context: Out<u64>, green: Out<u64>) {
         session(|s| {
-            context.put(s.lane(stream, per_thread)?.context)?;
-            green.put_if_wanted(0);
+            let home = s.lane(stream, per_thread)?.context;
+            context.put(s.whole(home))?;
+            green.put_if_wanted(green_of(s, home));
             Ok(())
+        })
+    }
+    "cuStreamGetGreenCtx" 12040 => cuStreamGetGreenCtx(stream: u64, green: Out<u64>) {
+        session(|s| {
+            let home = s.lane(stream, false)?.context;
+            green.put(green_of(s, home))
         })
     }
     "cuStreamGetDevice" 12080 => cuStreamGetDevice / cuStreamGetDevice_ptsz |per_thread|

@@ -21,11 +21,11 @@ unsupported! {
     cuArrayGetSparseProperties cuCoredumpDeregisterCompleteCallback
     cuCoredumpDeregisterStartCallback cuCoredumpGetAttribute cuCoredumpGetAttributeGlobal
     cuCoredumpRegisterCompleteCallback cuCoredumpRegisterStartCallback cuCoredumpSetAttribute
-    cuCoredumpSetAttributeGlobal cuCtxAttach cuCtxDetach cuCtxFromGreenCtx cuCtxGetDevResource
-    cuCtxGetExecAffinity cuCtxGetSharedMemConfig cuCtxRecordEvent cuCtxSetSharedMemConfig
-    cuCtxWaitEvent cuDestroyExternalMemory cuDestroyExternalSemaphore cuDevResourceGenerateDesc
-    cuDevSmResourceSplit cuDevSmResourceSplitByCount cuDeviceGetByPCIBusId
-    cuDeviceGetCliqueCount cuDeviceGetCliqueInfo cuDeviceGetDevResource
+    cuCoredumpSetAttributeGlobal cuCtxAttach cuCtxDetach
+    cuCtxGetExecAffinity cuCtxGetSharedMemConfig  cuCtxSetSharedMemConfig
+     cuDestroyExternalMemory
+    cuDevSmResourceSplit  cuDeviceGetByPCIBusId
+    cuDeviceGetCliqueCount cuDeviceGetCliqueInfo
     cuDeviceGetExecAffinitySupport cuDeviceGetFabricClusterUuid cuDeviceGetGraphMemAttribute
     cuDeviceGetHostAtomicCapabilities cuDeviceGetP2PAtomicCapabilities cuDeviceGetProperties
     cuDeviceGetTexture1DLinearMaxWidth cuDeviceGraphMemTrim cuDeviceRegisterAsyncNotification
@@ -65,10 +65,10 @@ unsupported! {
     cuGraphRetainUserObject cuGraphicsMapResources cuGraphicsResourceGetMappedMipmappedArray
     cuGraphicsResourceGetMappedPointer_v2 cuGraphicsResourceSetMapFlags_v2
     cuGraphicsSubResourceGetMappedArray cuGraphicsUnmapResources cuGraphicsUnregisterResource
-    cuGreenCtxCreate cuGreenCtxDestroy cuGreenCtxGetDevResource cuGreenCtxGetId
-    cuGreenCtxRecordEvent cuGreenCtxStreamCreate cuGreenCtxWaitEvent cuImportExternalMemory
-    cuImportExternalSemaphore cuIpcCloseMemHandle cuIpcGetEventHandle cuIpcGetMemHandle
-    cuIpcOpenEventHandle cuIpcOpenMemHandle_v2 cuLaunch cuLaunchCooperativeKernelMultiDevice
+
+       cuImportExternalMemory
+
+      cuLaunch cuLaunchCooperativeKernelMultiDevice
     cuLaunchGrid cuLaunchGridAsync cuLibraryEnumerateKernels cuLibraryGetUnifiedFunction
     cuLinkAddData_v2 cuLinkAddFile_v2 cuLinkComplete cuLinkCreate_v2 cuLinkDestroy
     cuLogicalEndpointAddDevice cuLogicalEndpointBindAddr cuLogicalEndpointBindMem
@@ -94,10 +94,10 @@ unsupported! {
     cuMulticastBindMem_v2 cuMulticastCreate cuMulticastGetGranularity cuMulticastUnbind
     cuOccupancyAvailableDynamicSMemPerBlock cuOccupancyMaxActiveClusters
     cuOccupancyMaxPotentialClusterSize cuParamSetSize cuParamSetTexRef cuParamSetf cuParamSeti
-    cuParamSetv cuProfilerInitialize cuSignalExternalSemaphoresAsync
+    cuParamSetv cuProfilerInitialize
      cuStreamBeginCaptureToCig cuStreamBeginCaptureToGraph
     cuStreamBeginRecaptureToGraph  cuStreamEndCaptureToCig
-     cuStreamGetCaptureInfo cuStreamGetDevResource cuStreamGetGreenCtx
+     cuStreamGetCaptureInfo
      cuStreamUpdateCaptureDependencies cuStreamUpdateCaptureDependencies_v2
 
 
@@ -112,5 +112,5 @@ unsupported! {
     cuTexRefSetAddress_v2 cuTexRefSetArray cuTexRefSetBorderColor cuTexRefSetFilterMode
     cuTexRefSetFlags cuTexRefSetFormat cuTexRefSetMaxAnisotropy cuTexRefSetMipmapFilterMode
     cuTexRefSetMipmapLevelBias cuTexRefSetMipmapLevelClamp cuTexRefSetMipmappedArray
-    cuUserObjectCreate cuUserObjectRelease cuUserObjectRetain cuWaitExternalSemaphoresAsync
+    cuUserObjectCreate cuUserObjectRelease cuUserObjectRetain
 }

@@ -61,6 +61,11 @@ impl<T> Table<T> {
             .filter_map(|(i, slot)| Some((self.base + i as u64 * STRIDE, slot.as_ref()?)))
     }
 
+    /// Does something to every object.
+    pub(crate) fn change(&mut self, act: impl FnMut(&mut T)) {
+        self.slots.iter_mut().flatten().for_each(act);
+    }
+
     /// Removes every object that `doomed` picks.
     pub(crate) fn remove_where(&mut self, doomed: impl Fn(&T) -> bool) -> Vec<T> {
         let handles: Vec<u64> = self

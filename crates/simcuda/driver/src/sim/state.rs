@@ -8,7 +8,9 @@ use super::pool::Pool;
 use super::sched::{Past, Point, Scheduler, StreamId, Work};
 use super::{dma, session};
 use crate::abi::Status;
-use crate::error::{INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, OUT_OF_MEMORY};
+use crate::error::{
+    INVALID_CONTEXT, INVALID_DEVICE, INVALID_HANDLE, OUT_OF_MEMORY, STREAM_DETACHED,
+};
 use crate::image::{Image, Param};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ffi::CString;
@@ -28,6 +30,9 @@ const ALIGN: u64 = 512;
 pub(crate) const GRANULARITY: u64 = 2 << 20;
 /// The simulated time that one operation takes, in nanoseconds.
 const OPERATION_TIME: u64 = 2_000;
+
+/// Stands for a stream's context once it is a destroyed green one.
+const DETACHED: u64 = 0;
 
 /// `CU_STREAM_NON_BLOCKING`.
 pub(crate) const NON_BLOCKING: u32 = 1;
@@ -52,6 +57,10 @@ pub(crate) struct Context {
     /// Every other stream of the context, destroyed ones with work left too.
     streams: Vec<(StreamId, Barrier)>,
     pub(crate) peers: Vec<u64>,
+    /// The primary context that a green one is part of.
+    pub(crate) parent: Option<u64>,
+    /// What all work submitted from now on comes after.
+    gates: Vec<Arc<Past>>,
 }
 
 /// How a stream takes part in the legacy default stream's barriers.
@@ -74,8 +83,20 @@ pub(crate) struct Lane {
 pub(crate) struct Event {
     pub(crate) context: u64,
     pub(crate) timed: bool,
+    /// Other processes may be given a handle to it.
+    pub(crate) interprocess: bool,
     /// The newest record: what it covers, its own place, and when it completed (0: not yet).
     pub(crate) record: Option<(Arc<Past>, Arc<AtomicU64>)>,
+}
+
+/// An external semaphore. Nothing outside of this process reaches it.
+pub(crate) struct Semaphore {
+    /// It has values of the caller's choice; without them, each wait takes one signal, first come first served.
+    pub(crate) timeline: bool,
+    /// The newest value, or the number of signals.
+    pub(crate) reached: Arc<AtomicU64>,
+    /// Waits submitted so far.
+    pub(crate) waits: u64,
 }
 
 /// `CUlaunchAttributeValue`.
@@ -123,10 +144,15 @@ pub(crate) struct State {
     pub(crate) host: Arena,
     pub(crate) spaces: Arena,
     pub(crate) contexts: Table<Context>,
+    /// Green contexts' handles; what they name is a context of its own handle.
+    pub(crate) greens: Table<u64>,
+    /// Descriptors of resources; how many multiprocessors each has.
+    pub(crate) resources: Table<u32>,
     pub(crate) streams: Table<Lane>,
     /// What was set, by stream and `CUlaunchAttributeID`.
     pub(crate) stream_attributes: HashMap<(StreamId, u32), Attribute>,
     pub(crate) events: Table<Event>,
+    pub(crate) semaphores: Table<Semaphore>,
     pub(crate) pool_handles: Table<u64>,
     pub(crate) pools: BTreeMap<u64, Pool>,
     pub(crate) libraries: Table<Library>,
@@ -155,9 +181,12 @@ impl State {
             host: Arena::reserve(OTHER_SPACE, ALIGN, true)?,
             spaces: Arena::reserve(OTHER_SPACE, GRANULARITY, false)?,
             contexts: Table::new(1),
+            greens: Table::new(9),
+            resources: Table::new(10),
             streams: Table::new(2),
             stream_attributes: HashMap::new(),
             events: Table::new(3),
+            semaphores: Table::new(11),
             pool_handles: Table::new(4),
             pools: BTreeMap::new(),
             libraries: Table::new(5),
@@ -239,6 +268,8 @@ impl State {
             per_thread: HashMap::new(),
             streams: Vec::new(),
             peers: Vec::new(),
+            parent: None,
+            gates: Vec::new(),
         })
     }
 
@@ -276,8 +307,110 @@ impl State {
         streams.collect()
     }
 
+    /// The context, and the green ones that are part of it.
+    pub(crate) fn family(&self, handle: u64) -> Vec<u64> {
+        let parts = self
+            .contexts
+            .iter()
+            .filter(|(_, context)| context.parent == Some(handle));
+        parts.map(|(part, _)| part).chain([handle]).collect()
+    }
+
+    /// The context itself, or the primary one that a green one is part of.
+    pub(crate) fn whole(&self, handle: u64) -> u64 {
+        self.contexts
+            .get(handle)
+            .and_then(|context| context.parent)
+            .unwrap_or(handle)
+    }
+
+    /// Makes all work that a context gets from now on come after `past`.
+    pub(crate) fn gate(&mut self, handle: u64, past: &Arc<Past>) {
+        for part in self.family(handle) {
+            if let Some(context) = self.contexts.get_mut(part) {
+                context.gates.push(past.clone());
+            }
+        }
+    }
+
+    /// Everything that a context has been given so far, and what the rest of it waits for, as one point; `work` is
+    /// done there.
+    pub(crate) fn gather(&mut self, handle: u64, work: Work) -> Arc<Past> {
+        let family = self.family(handle);
+        let streams = self.streams_of(|other, _| family.contains(&other));
+        let mut after: Vec<Arc<Past>> = streams
+            .into_iter()
+            .map(|stream| self.sched.past(stream))
+            .collect();
+        for &part in &family {
+            after.extend(
+                self.contexts
+                    .get(part)
+                    .into_iter()
+                    .flat_map(|context| context.gates.clone()),
+            );
+        }
+        let place = self.sched.open();
+        self.sched.submit(place, &after, work);
+        let past = self.sched.past(place);
+        // The context's own, so that waiting for the context completes the record too.
+        self.keep_stream(handle, place, Barrier::NonBlocking);
+        self.sched.close(place);
+        past
+    }
+
+    /// A part of the device's primary context; its handle as a context.
+    pub(crate) fn add_green(&mut self, primary: u64) -> Status<u64> {
+        let device = self.context(primary)?.1.device;
+        let handle = self.add_context(device, 0);
+        if let Some(context) = self.contexts.get_mut(handle) {
+            context.parent = Some(primary);
+        }
+        Ok(handle)
+    }
+
+    /// Destroys a green context. Its streams are good for nothing but to be destroyed; what they were given still
+    /// runs, and is the primary context's from here on, as is all else that was made in it.
+    pub(crate) fn remove_green(&mut self, handle: u64) {
+        let primary = self.whole(handle);
+        let Some(green) = self.contexts.remove(handle) else {
+            return;
+        };
+        self.streams.change(|lane| {
+            if lane.context == handle {
+                lane.context = DETACHED;
+            }
+        });
+        let adopt = |context: &mut u64| {
+            if *context == handle {
+                *context = primary;
+            }
+        };
+        self.events.change(|event| adopt(&mut event.context));
+        self.libraries
+            .change(|library| library.context.iter_mut().for_each(adopt));
+        for allocation in self.allocations.values_mut() {
+            adopt(&mut allocation.context);
+        }
+        for registered in self.registered.values_mut() {
+            adopt(&mut registered.context);
+        }
+        for (id, _) in &green.streams {
+            self.keep_stream(primary, *id, Barrier::NonBlocking);
+        }
+        for id in green.per_thread.into_values().chain([green.legacy]) {
+            self.sched.close(id);
+        }
+    }
+
     /// Destroys a context and all that lives in it; its work must have been waited for.
     pub(crate) fn remove_context(&mut self, handle: u64) {
+        for part in self.family(handle) {
+            if part != handle {
+                self.greens.remove_where(|&context| context == part);
+                self.remove_green(part);
+            }
+        }
         for lane in self.streams.remove_where(|lane| lane.context == handle) {
             self.sched.close(lane.id);
         }
@@ -341,7 +474,12 @@ impl State {
     /// otherwise, 1 is the legacy stream, 2 the per-thread one.
     pub(crate) fn lane(&mut self, stream: u64, per_thread: bool) -> Status<Lane> {
         if stream > 2 {
-            return self.streams.get(stream).copied().ok_or(INVALID_HANDLE);
+            let lane = self.streams.get(stream).copied().ok_or(INVALID_HANDLE)?;
+            return if lane.context == DETACHED {
+                Err(STREAM_DETACHED)
+            } else {
+                Ok(lane)
+            };
         }
         let (handle, context) = self.context(0)?;
         if stream == 1 || stream == 0 && !per_thread {
@@ -376,6 +514,8 @@ impl State {
     pub(crate) fn submit(&mut self, lane: Lane, mut after: Vec<Arc<Past>>, work: Work) -> Point {
         if let Some(context) = self.contexts.get_mut(lane.context) {
             let sched = &self.sched;
+            context.gates.retain(|past| !sched.is_done(past.point));
+            after.extend(context.gates.iter().cloned());
             match lane.barrier {
                 Barrier::Legacy => {
                     let blocking = context.streams.iter().filter(|&&(id, barrier)| {
