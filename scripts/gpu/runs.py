@@ -86,6 +86,12 @@ def tail(text, lines=6):
     return "\n".join(line for line in text.splitlines() if line.strip()).splitlines()[-lines:]
 
 
+def place(event):
+    """Where a finding's event was called, as far as debug info tells: `use at pool.cu:12 < pool.cu:40`."""
+    frames = [f"{Path(frame['file']).name}:{frame['line']}" for frame in event["stack"] if frame.get("file")]
+    return f"{event['role']} at {' < '.join(frames[:3])}" if frames else ""
+
+
 def preloaded(args, command, env, label):
     """Runs a command under the preload and reads the reports of all its processes."""
     folder = Path(args.build_dir) / "runs" / label
@@ -103,7 +109,8 @@ def preloaded(args, command, env, label):
             for finding in report["findings"]:
                 outcome.codes.append(finding["rule"])
                 outcome.levels.add(finding["level"])
-                outcome.messages.append(f"{finding['rule']} ×{finding['count']}: {finding['message']}")
+                places = "; ".join(filter(None, map(place, finding["events"])))
+                outcome.messages.append(f"{finding['rule']} ×{finding['count']}: {finding['message']} ({places})")
             spots = [f"{spot['kind']} ×{spot['count']}"
                      for spot in report["summary"].get("blind_spots", []) if spot["count"]]
             outcome.blind = ", ".join(filter(None, [outcome.blind, *spots]))

@@ -4,8 +4,8 @@
 // it keeps its memory over synchronizations.
 #include "hunt.h"
 
-int main(int, char **argv) {
-    bool threshold = !strcmp(argv[1], "threshold");
+int main(int argc, char **argv) {
+    bool threshold = argc > 1 && !strcmp(argv[1], "threshold");
     if (threshold) {
         cudaMemPool_t pool;
         unsigned long long keep = ~0ULL, high = 0;
