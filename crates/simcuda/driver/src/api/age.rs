@@ -36,7 +36,12 @@ extern "C" fn at_load() {
 }
 
 unsafe extern "C" {
-    fn dladdr1(address: *const c_void, info: *mut libc::Dl_info, extra: *mut *mut c_void, flags: c_int) -> c_int;
+    fn dladdr1(
+        address: *const c_void,
+        info: *mut libc::Dl_info,
+        extra: *mut *mut c_void,
+        flags: c_int,
+    ) -> c_int;
 }
 
 /// Makes the export at `address` an undefined symbol, which the loader passes over.
@@ -51,9 +56,20 @@ fn hide(name: &str, address: usize) {
     };
     let mut symbol: *mut c_void = std::ptr::null_mut();
     // SAFETY: both places are writable; the answer is this library's own symbol, if any.
-    let found = unsafe { dladdr1(address as *const c_void, &mut info, &mut symbol, RTLD_DL_SYMENT) };
+    let found = unsafe {
+        dladdr1(
+            address as *const c_void,
+            &mut info,
+            &mut symbol,
+            RTLD_DL_SYMENT,
+        )
+    };
     // SAFETY: a name that is not null is the loader's text.
-    if found == 0 || symbol.is_null() || info.dli_sname.is_null() || unsafe { CStr::from_ptr(info.dli_sname) }.to_bytes() != name.as_bytes() {
+    if found == 0
+        || symbol.is_null()
+        || info.dli_sname.is_null()
+        || unsafe { CStr::from_ptr(info.dli_sname) }.to_bytes() != name.as_bytes()
+    {
         return;
     }
     let symbol = symbol.cast::<libc::Elf64_Sym>();
@@ -61,7 +77,12 @@ fn hide(name: &str, address: usize) {
     let length = symbol as usize + size_of::<libc::Elf64_Sym>() - start;
     // SAFETY: these pages are this library's symbol table, which nobody else is reading: it is being loaded.
     unsafe {
-        if libc::mprotect(start as *mut c_void, length, libc::PROT_READ | libc::PROT_WRITE) == 0 {
+        if libc::mprotect(
+            start as *mut c_void,
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+        ) == 0
+        {
             (*symbol).st_value = 0;
             (*symbol).st_shndx = 0;
             libc::mprotect(start as *mut c_void, length, libc::PROT_READ);

@@ -36,9 +36,9 @@ macro_rules! api {
     };
 }
 
+mod age;
 mod array;
 mod batch;
-mod age;
 mod context;
 mod copy;
 mod copy_box;

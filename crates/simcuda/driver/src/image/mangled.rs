@@ -1,6 +1,6 @@
 //! Parameter layouts from an Itanium-mangled kernel name: all there is where no device code was registered.
 
-use super::{Param, place};
+use super::Param;
 use cpp_demangle::{DemangleOptions, Symbol};
 
 /// The layout, or `None` where a parameter's type is not a builtin, a pointer or a reference.
@@ -15,8 +15,15 @@ pub(super) fn layout(name: &str) -> Option<Vec<Param>> {
     params
         .into_iter()
         .filter(|&param| param != "void")
-        .map(|param| size_of_type(param).map(|size| place(&mut end, size, size)))
+        .map(|param| size_of_type(param).map(|size| place(&mut end, size)))
         .collect()
+}
+
+/// Places a parameter of a builtin type after `end`, as C's layout rules do.
+fn place(end: &mut usize, size: usize) -> Param {
+    let offset = end.next_multiple_of(size);
+    *end = offset + size;
+    Param { offset, size }
 }
 
 /// The top-level parameters of `f<…>(a, b(*)(c, d))`.

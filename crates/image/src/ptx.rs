@@ -1,9 +1,36 @@
 //! PTX text: `.entry` parameters, and `.global`/`.const` variables, of the module's outer scope.
 
-use super::{Global, Image, place};
+use std::collections::BTreeMap;
 
-/// Adds what `text` declares.
-pub(super) fn read(text: &str, image: &mut Image) {
+use crate::{Global, Globals, Kernels, Param, checked};
+
+/// What `text` declares.
+pub(crate) fn kernels(text: &str) -> Kernels {
+    let mut kernels = BTreeMap::new();
+    // A mere declaration, which ends with a semicolon, may leave the parameters out.
+    statements(text, |statement, opens| {
+        if opens {
+            read_entry(statement, &mut kernels);
+        }
+    });
+    kernels
+}
+
+/// The variables that `text` declares, without their initial values.
+pub(crate) fn globals(text: &str) -> Globals {
+    let mut globals = BTreeMap::new();
+    statements(text, |statement, opens| {
+        // An initialiser's braces count as well: they too end before the next statement.
+        if !opens || statement.contains('=') {
+            read_global(statement, &mut globals);
+        }
+    });
+    globals
+}
+
+/// Calls `each` with what stands in the outer scope before a semicolon or an opening brace, and
+/// whether it was a brace.
+fn statements(text: &str, mut each: impl FnMut(&str, bool)) {
     let text = without_comments(text);
     let mut depth = 0usize;
     let mut rest = text.as_str();
@@ -12,19 +39,12 @@ pub(super) fn read(text: &str, image: &mut Image) {
         match &rest[at..=at] {
             "{" => {
                 if depth == 0 {
-                    read_entry(statement, image);
-                }
-                // An initialiser's braces count as well: they too end before the next statement.
-                if depth == 0 && statement.contains('=') {
-                    read_global(statement, image);
+                    each(statement, true);
                 }
                 depth += 1;
             }
             "}" => depth = depth.saturating_sub(1),
-            _ if depth == 0 => {
-                read_global(statement, image);
-                read_entry(statement, image);
-            }
+            _ if depth == 0 => each(statement, false),
             _ => {}
         }
         rest = &rest[at + 1..];
@@ -47,16 +67,16 @@ fn without_comments(text: &str) -> String {
         .join("\n")
 }
 
-fn read_entry(statement: &str, image: &mut Image) {
+fn read_entry(statement: &str, kernels: &mut Kernels) {
     let Some(at) = statement.find(".entry") else {
         return;
     };
     let signature = &statement[at + ".entry".len()..];
     let name = signature
-        .split(['(', '\n'])
+        .trim_start()
+        .split(|letter: char| letter == '(' || letter.is_whitespace())
         .next()
-        .unwrap_or_default()
-        .trim();
+        .unwrap_or_default();
     let list = signature
         .find('(')
         .and_then(|open| Some(&signature[open + 1..open + signature[open..].find(')')?]));
@@ -65,17 +85,24 @@ fn read_entry(statement: &str, image: &mut Image) {
         .unwrap_or_default()
         .split(',')
         .filter(|param| param.contains(".param"))
-        .filter_map(|param| {
+        .map(|param| {
             let (_, size, align) = declaration(param)?;
-            Some(place(&mut end, size, align))
+            place(&mut end, size, align)
         })
-        .collect();
+        .collect::<Option<Vec<_>>>();
     if !name.is_empty() {
-        image.kernels.entry(name.to_owned()).or_insert(params);
+        kernels.insert(name.to_owned(), params.and_then(checked));
     }
 }
 
-fn read_global(statement: &str, image: &mut Image) {
+/// Places a parameter after `end`, as C's layout rules do.
+fn place(end: &mut usize, size: usize, align: usize) -> Option<Param> {
+    let offset = end.checked_next_multiple_of(align.max(1))?;
+    *end = offset.checked_add(size)?;
+    Some(Param { offset, size })
+}
+
+fn read_global(statement: &str, globals: &mut Globals) {
     let declared = statement.split('=').next().unwrap_or_default();
     // Directives such as `.version` have no semicolon and come before the first declaration.
     let Some(at) = [".global", ".const"]
@@ -91,7 +118,7 @@ fn read_global(statement: &str, image: &mut Image) {
         return;
     }
     if let Some((name, size, _)) = declaration(&declared[at..]) {
-        image.globals.entry(name.to_owned()).or_insert(Global {
+        globals.entry(name.to_owned()).or_insert(Global {
             size,
             init: Vec::new(),
         });
@@ -120,7 +147,7 @@ fn declaration(text: &str) -> Option<(&str, usize, usize)> {
             } else {
                 extent.trim_end_matches([']', '}']).parse().ok()?
             };
-            return Some((name, element * count, align.max(element)));
+            return Some((name, element.checked_mul(count)?, align.max(element)));
         }
     }
     None
@@ -138,7 +165,6 @@ fn element_size(word: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Param;
     use super::*;
 
     const TEXT: &str = "
@@ -170,33 +196,46 @@ mod tests {
 
     #[test]
     fn entries_and_their_layouts() {
-        let mut image = Image::default();
-        read(TEXT, &mut image);
-        let names: Vec<&String> = image.kernels.keys().collect();
+        let kernels = kernels(TEXT);
+        let names: Vec<&String> = kernels.keys().collect();
         assert_eq!(names, ["_Z1kPi", "none", "saxpy"]);
-        assert_eq!(
-            image.kernels["saxpy"],
-            [
-                Param { offset: 0, size: 8 },
-                Param { offset: 8, size: 4 },
-                Param {
-                    offset: 16,
-                    size: 16
-                }
-            ]
-        );
-        assert!(image.kernels["none"].is_empty());
+        let layout = [(0, 8), (8, 4), (16, 16)].map(|(offset, size)| Param { offset, size });
+        assert_eq!(kernels["saxpy"].as_deref(), Some(&layout[..]));
+        assert_eq!(kernels["none"].as_deref(), Some(&[][..]));
     }
 
     #[test]
     fn variables_and_their_sizes() {
-        let mut image = Image::default();
-        read(TEXT, &mut image);
-        let sizes: Vec<(&str, usize)> = image
-            .globals
+        let globals = globals(TEXT);
+        let sizes: Vec<(&str, usize)> = globals
             .iter()
             .map(|(name, global)| (name.as_str(), global.size))
             .collect();
         assert_eq!(sizes, [("c", 4), ("g", 64), ("m", 4), ("table", 8)]);
+    }
+
+    #[test]
+    fn a_parameter_that_is_not_understood_leaves_the_layout_unknown() {
+        for param in [
+            ".param .b8 p[18446744073709551615]",
+            ".param .b64 p[2305843009213693952]",
+            ".param .b8 p[x]",
+            ".param .align 18446744073709551615 .b8 a[2], .param .align 9223372036854775808 .b8 b[2]",
+            ".param .texref p",
+            ".param .b8 p[40000]",
+        ] {
+            let text = format!(".version 8.0\n.visible .entry k({param}) {{ ret; }}");
+            assert_eq!(kernels(&text)["k"], None, "{param}");
+        }
+    }
+
+    #[test]
+    fn a_declaration_says_nothing() {
+        let text = ".version 8.0 .entry k; .visible .entry k(.param .u64 p) { ret; } .entry k;
+            .entry l .maxntid 1 { ret; }";
+        let kernels = kernels(text);
+        let layout = [Param { offset: 0, size: 8 }];
+        assert_eq!(kernels["k"].as_deref(), Some(&layout[..]));
+        assert_eq!(kernels["l"].as_deref(), Some(&[][..]));
     }
 }
