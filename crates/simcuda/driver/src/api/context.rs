@@ -106,6 +106,71 @@ fn limit(which: u32) -> Status<usize> {
     }
 }
 
+/// `cuDevicePrimaryCtxRelease`.
+fn release_primary(device: i32) -> Status {
+    session(|s| release(s, device))
+}
+
+/// Takes the primary context down, whoever retained it.
+fn reset_primary(device: i32) -> Status {
+    session(|s| {
+        let owner = s.device(device)?;
+        owner.retained = 0;
+        match owner.primary {
+            Some(handle) => destroy(s, handle),
+            None => Ok(()),
+        }
+    })
+}
+
+/// The flags hold for the next primary context too.
+fn set_primary_flags(device: i32, flags: u32) -> Status {
+    session(|s| {
+        s.device(device)?.flags = flags;
+        Ok(())
+    })
+}
+
+/// Destroys a context that the application created.
+fn destroy_created(context: u64) -> Status {
+    session(|s| {
+        // The primary ones and the green ones have ways of their own.
+        if context == 0
+            || s.context(context)?.1.parent.is_some()
+            || s.devices
+                .iter()
+                .any(|device| device.primary == Some(context))
+        {
+            return Err(INVALID_CONTEXT);
+        }
+        destroy(s, context)
+    })
+}
+
+/// `cuCtxPushCurrent`.
+fn push(context: u64) -> Status {
+    session(|s| {
+        if context == 0 {
+            return Err(INVALID_CONTEXT);
+        }
+        s.context(context)?;
+        session::push_context(context)
+    })
+}
+
+/// `cuCtxPopCurrent`; the caller need not want to know which it was.
+fn pop(context: Out<u64>) -> Status {
+    session(|_| {
+        let current = session::current_context();
+        if current == 0 {
+            return Err(INVALID_CONTEXT);
+        }
+        session::set_current_context(0);
+        context.put_if_wanted(current);
+        Ok(())
+    })
+}
+
 api! {
     "cuDevicePrimaryCtxRetain" 7000 => cuDevicePrimaryCtxRetain(context: Out<u64>, device: i32) {
         session(|s| {
@@ -114,25 +179,12 @@ api! {
             context.put(handle)
         })
     }
-    "cuDevicePrimaryCtxRelease" 11000 => cuDevicePrimaryCtxRelease_v2(device: i32) {
-        session(|s| release(s, device))
-    }
-    "cuDevicePrimaryCtxReset" 11000 => cuDevicePrimaryCtxReset_v2(device: i32) {
-        session(|s| {
-            let owner = s.device(device)?;
-            owner.retained = 0;
-            match owner.primary {
-                Some(handle) => destroy(s, handle),
-                None => Ok(()),
-            }
-        })
-    }
-    "cuDevicePrimaryCtxSetFlags" 11000 => cuDevicePrimaryCtxSetFlags_v2(device: i32, flags: u32) {
-        session(|s| {
-            s.device(device)?.flags = flags;
-            Ok(())
-        })
-    }
+    "cuDevicePrimaryCtxRelease" 7000 => cuDevicePrimaryCtxRelease(device: i32) { release_primary(device) }
+    "cuDevicePrimaryCtxRelease" 11000 => cuDevicePrimaryCtxRelease_v2(device: i32) { release_primary(device) }
+    "cuDevicePrimaryCtxReset" 7000 => cuDevicePrimaryCtxReset(device: i32) { reset_primary(device) }
+    "cuDevicePrimaryCtxReset" 11000 => cuDevicePrimaryCtxReset_v2(device: i32) { reset_primary(device) }
+    "cuDevicePrimaryCtxSetFlags" 7000 => cuDevicePrimaryCtxSetFlags(device: i32, flags: u32) { set_primary_flags(device, flags) }
+    "cuDevicePrimaryCtxSetFlags" 11000 => cuDevicePrimaryCtxSetFlags_v2(device: i32, flags: u32) { set_primary_flags(device, flags) }
     "cuDevicePrimaryCtxGetState" 7000 => cuDevicePrimaryCtxGetState(device: i32, flags: Out<u32>, active: Out<i32>) {
         session(|s| {
             let owner = s.device(device)?;
@@ -149,16 +201,8 @@ api! {
     "cuCtxCreate" 12050 => cuCtxCreate_v4(context: Out<u64>, _params: *const c_void, flags: u32, device: i32) {
         create(context, flags, device)
     }
-    "cuCtxDestroy" 4000 => cuCtxDestroy_v2(context: u64) {
-        session(|s| {
-            // The primary ones and the green ones have ways of their own.
-            if context == 0 || s.context(context)?.1.parent.is_some()
-                || s.devices.iter().any(|device| device.primary == Some(context)) {
-                return Err(INVALID_CONTEXT);
-            }
-            destroy(s, context)
-        })
-    }
+    "cuCtxDestroy" 2000 => cuCtxDestroy(context: u64) { destroy_created(context) }
+    "cuCtxDestroy" 4000 => cuCtxDestroy_v2(context: u64) { destroy_created(context) }
     "cuCtxSetCurrent" 4000 => cuCtxSetCurrent(context: u64) {
         session(|s| {
             if context != 0 {
@@ -171,26 +215,10 @@ api! {
     "cuCtxGetCurrent" 4000 => cuCtxGetCurrent(context: Out<u64>) {
         session(|_| context.put(session::current_context()))
     }
-    "cuCtxPushCurrent" 4000 => cuCtxPushCurrent_v2(context: u64) {
-        session(|s| {
-            if context == 0 {
-                return Err(INVALID_CONTEXT);
-            }
-            s.context(context)?;
-            session::push_context(context)
-        })
-    }
-    "cuCtxPopCurrent" 4000 => cuCtxPopCurrent_v2(context: Out<u64>) {
-        session(|_| {
-            let current = session::current_context();
-            if current == 0 {
-                return Err(INVALID_CONTEXT);
-            }
-            session::set_current_context(0);
-            context.put_if_wanted(current);
-            Ok(())
-        })
-    }
+    "cuCtxPushCurrent" 2000 => cuCtxPushCurrent(context: u64) { push(context) }
+    "cuCtxPushCurrent" 4000 => cuCtxPushCurrent_v2(context: u64) { push(context) }
+    "cuCtxPopCurrent" 2000 => cuCtxPopCurrent(context: Out<u64>) { pop(context) }
+    "cuCtxPopCurrent" 4000 => cuCtxPopCurrent_v2(context: Out<u64>) { pop(context) }
     "cuCtxGetDevice" 2000 => cuCtxGetDevice(device: Out<i32>) { session(|s| device.put(s.current_device()?)) }
     "cuCtxGetDevice" 13000 => cuCtxGetDevice_v2(device: Out<i32>, context: u64) {
         session(|s| device.put(s.context(context)?.1.device))

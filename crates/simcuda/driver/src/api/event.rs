@@ -63,6 +63,11 @@ fn elapsed(milliseconds: Out<f32>, start: u64, end: u64) -> Status {
     })
 }
 
+/// What waited for the event before goes on waiting.
+fn destroy(event: u64) -> Status {
+    session(|s| s.events.remove(event).map(|_| ()).ok_or(INVALID_HANDLE))
+}
+
 api! {
     "cuEventCreate" 2000 => cuEventCreate(event: Out<u64>, flags: u32) {
         session(|s| {
@@ -77,9 +82,8 @@ api! {
             event.put(handle)
         })
     }
-    "cuEventDestroy" 4000 => cuEventDestroy_v2(event: u64) {
-        session(|s| s.events.remove(event).map(|_| ()).ok_or(INVALID_HANDLE))
-    }
+    "cuEventDestroy" 2000 => cuEventDestroy(event: u64) { destroy(event) }
+    "cuEventDestroy" 4000 => cuEventDestroy_v2(event: u64) { destroy(event) }
     "cuEventRecord" 2000 => cuEventRecord / cuEventRecord_ptsz |per_thread| (event: u64, stream: u64) {
         record(event, stream, per_thread)
     }

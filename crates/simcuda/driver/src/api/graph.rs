@@ -10,6 +10,10 @@ use std::ffi::c_void;
 const NOT_CAPTURING: u32 = 0;
 
 api! {
+    "cuStreamBeginCapture" 10000 => cuStreamBeginCapture / cuStreamBeginCapture_ptsz |per_thread| (stream: u64) {
+        session(|s| s.lane(stream, per_thread))?;
+        Err(NOT_SUPPORTED)
+    }
     "cuStreamBeginCapture" 10010 => cuStreamBeginCapture_v2 / cuStreamBeginCapture_v2_ptsz |per_thread|
                                     (stream: u64, _mode: u32) {
         session(|s| s.lane(stream, per_thread))?;

@@ -57,6 +57,9 @@ api! {
             }
         })
     }
+    "cuIpcOpenMemHandle" 4010 => cuIpcOpenMemHandle(pointer: Out<u64>, handle: Handle, _flags: u32) {
+        open(MEMORY, pointer, handle)
+    }
     "cuIpcOpenMemHandle" 11000 => cuIpcOpenMemHandle_v2(pointer: Out<u64>, handle: Handle, _flags: u32) {
         open(MEMORY, pointer, handle)
     }

@@ -23,6 +23,16 @@ fn create(stream: Out<u64>, flags: u32, priority: i32) -> Status {
     })
 }
 
+/// The handle is gone at once; what the stream was given still runs.
+fn destroy(stream: u64) -> Status {
+    session(|s| {
+        let lane = s.streams.remove(stream).ok_or(INVALID_HANDLE)?;
+        s.sched.close(lane.id);
+        s.stream_attributes.retain(|&(id, _), _| id != lane.id);
+        Ok(())
+    })
+}
+
 /// Appends a call of the application's.
 fn launch_host(stream: u64, per_thread: bool, run: Box<dyn FnOnce() + Send>) -> Status {
     session(|s| {
@@ -52,14 +62,8 @@ api! {
     "cuStreamCreateWithPriority" 5050 => cuStreamCreateWithPriority(stream: Out<u64>, flags: u32, priority: i32) {
         create(stream, flags, priority)
     }
-    "cuStreamDestroy" 4000 => cuStreamDestroy_v2(stream: u64) {
-        session(|s| {
-            let lane = s.streams.remove(stream).ok_or(INVALID_HANDLE)?;
-            s.sched.close(lane.id);
-            s.stream_attributes.retain(|&(id, _), _| id != lane.id);
-            Ok(())
-        })
-    }
+    "cuStreamDestroy" 2000 => cuStreamDestroy(stream: u64) { destroy(stream) }
+    "cuStreamDestroy" 4000 => cuStreamDestroy_v2(stream: u64) { destroy(stream) }
     "cuStreamSynchronize" 2000 => cuStreamSynchronize / cuStreamSynchronize_ptsz |per_thread| (stream: u64) {
         session(|s| {
             let lane = s.lane(stream, per_thread)?;
