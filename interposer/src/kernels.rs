@@ -1,9 +1,10 @@
 //! What a kernel is called, and where among its parameters pointers may lie.
 //!
 //! The layout comes from the driver (`cuFuncGetParamInfo`) where there is one, else
-//! from the runtime (`cudaFuncGetParamInfo`), else from the mangled name. The name
-//! comes from the registration that nvcc's code makes, from the driver, or from
-//! the symbol of the host function that stands for the kernel.
+//! from the runtime (`cudaFuncGetParamInfo`), else from the module's image, else from
+//! the mangled name. The name comes from the registration that nvcc's code makes,
+//! from the driver, from the call that looked the kernel up, or from the symbol of
+//! the host function that stands for it.
 
 use core::ffi::{CStr, c_char, c_void};
 use std::sync::{Mutex, PoisonError};
@@ -11,10 +12,11 @@ use std::sync::{Mutex, PoisonError};
 use object::{Object as _, ObjectSymbol as _};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use streamcheck_image::Param;
 use streamcheck_model::{Mode, NameId, Pointer};
 
 use crate::runtime::ErrorPending;
-use crate::{driver, objects, provider, runtime};
+use crate::{driver, images, objects, provider, runtime};
 
 /// A kernel as the recorder remembers it.
 pub(crate) struct Kernel {
@@ -147,6 +149,20 @@ impl Layout {
         )
     }
 
+    /// A layout as an image states it.
+    fn from_params(params: Vec<Param>) -> Self {
+        Self(
+            params
+                .into_iter()
+                .map(|Param { offset, size }| Parameter {
+                    offset,
+                    size,
+                    mode: mode_of(size),
+                })
+                .collect(),
+        )
+    }
+
     /// Takes from the demangled types which parameters are pointers, and which of
     /// these only read.
     fn with_modes(mut self, types: &[String]) -> Self {
@@ -191,6 +207,8 @@ fn plausible(value: u64) -> bool {
 struct Registration {
     /// The fat binary's handle.
     image: u64,
+    /// The address of the wrapper that points to it, or 0.
+    wrapper: u64,
     /// The address of a text in the registering module, read when its kernel is
     /// launched, as there may be tens of thousands.
     name: u64,
@@ -198,53 +216,88 @@ struct Registration {
     over: bool,
 }
 
-/// The registered kernels by host function.
-static REGISTERED: Mutex<Option<FxHashMap<u64, Registration>>> = Mutex::new(None);
+/// What nvcc's start-up code registered.
+#[derive(Default)]
+struct Registered {
+    /// By host function.
+    kernels: FxHashMap<u64, Registration>,
+    /// The newest wrapper that each handle was given for: its kernels are registered
+    /// right after it.
+    wrappers: FxHashMap<u64, u64>,
+    /// Kernel handles and the host functions that they were made from.
+    handles: FxHashMap<u64, u64>,
+}
 
-/// Kernel handles and the host functions that they were made from.
-static HANDLES: Mutex<Option<FxHashMap<u64, u64>>> = Mutex::new(None);
+static REGISTERED: Mutex<Option<Registered>> = Mutex::new(None);
+
+fn with_registered<R>(f: impl FnOnce(&mut Registered) -> R) -> R {
+    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    f(registered.get_or_insert_default())
+}
+
+/// Notes `__cudaRegisterFatBinary`.
+pub(crate) fn fat_binary(image: u64, wrapper: u64) {
+    with_registered(|registered| registered.wrappers.insert(image, wrapper));
+}
 
 /// Notes `__cudaRegisterFunction`.
 pub(crate) fn registered(image: u64, host_function: u64, name: u64) {
-    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
-    registered.get_or_insert_default().insert(
-        host_function,
-        Registration {
+    with_registered(|registered| {
+        let registration = Registration {
             image,
+            wrapper: registered.wrappers.get(&image).copied().unwrap_or(0),
             name,
             over: false,
-        },
-    );
+        };
+        registered.kernels.insert(host_function, registration);
+    });
 }
 
 /// Notes `__cudaUnregisterFatBinary`. The entries stay, as a cudart may give every
 /// module the same handle.
 pub(crate) fn unregistered(image: u64) {
-    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
-    for registration in registered.iter_mut().flat_map(FxHashMap::values_mut) {
-        registration.over |= registration.image == image;
-    }
+    with_registered(|registered| {
+        registered.wrappers.remove(&image);
+        for registration in registered.kernels.values_mut() {
+            registration.over |= registration.image == image;
+        }
+    });
+    images::unregistering();
 }
 
 /// Notes `__cudaGetKernel`.
 pub(crate) fn handle_made(handle: u64, host_function: u64) {
-    let mut handles = HANDLES.lock().unwrap_or_else(PoisonError::into_inner);
-    handles
-        .get_or_insert_default()
-        .insert(handle, host_function);
+    with_registered(|registered| registered.handles.insert(handle, host_function));
 }
 
-fn look_up<T: Copy>(map: &Mutex<Option<FxHashMap<u64, T>>>, key: u64) -> Option<T> {
-    let map = map.lock().unwrap_or_else(PoisonError::into_inner);
-    map.as_ref()?.get(&key).copied()
+/// The registration of the kernel that was just launched as `host_function`, if what
+/// it points to is still there.
+fn registration(host_function: u64) -> Option<Registration> {
+    let registration = with_registered(|known| known.kernels.get(&host_function).copied())?;
+    if registration.over {
+        let object = objects::containing(host_function)?;
+        if !object.holds(registration.name) {
+            return None;
+        }
+        // Another fat binary may be at the wrapper's address.
+        return Some(Registration {
+            wrapper: 0,
+            ..registration
+        });
+    }
+    Some(registration)
 }
 
 /// Finds out about a kernel that was launched through the runtime as `handle`, or
 /// through the driver as `function`; 0 where not known.
 pub(crate) fn learn(handle: u64, function: u64) -> Learned {
-    let host_function = look_up(&HANDLES, handle).unwrap_or(handle);
-    let name = registered_name(host_function)
+    let host_function = with_registered(|known| known.handles.get(&handle).copied());
+    let host_function = host_function.unwrap_or(handle);
+    let registration = registration(host_function);
+    let name = registration
+        .map(registered_name)
         .or_else(|| driver_name(function))
+        .or_else(|| images::name(function))
         .or_else(|| symbol_name(host_function));
     let types = name.as_deref().and_then(parameter_types);
     let mut asked = true;
@@ -257,6 +310,12 @@ pub(crate) fn learn(handle: u64, function: u64) -> Learned {
                 asked = false;
                 None
             })
+        })
+        .or_else(|| {
+            let wrapper = registration.map_or(0, |registration| registration.wrapper);
+            // SAFETY: the wrapper's module is loaded, as its kernel was just launched.
+            let params = unsafe { images::layout(function, wrapper, name.as_deref()) };
+            params.map(Layout::from_params)
         })
         .or_else(|| types.as_deref().and_then(layout_of_types))
         .map(|layout| match &types {
@@ -271,15 +330,11 @@ pub(crate) fn learn(handle: u64, function: u64) -> Learned {
     }
 }
 
-fn registered_name(host_function: u64) -> Option<String> {
-    let registration = look_up(&REGISTERED, host_function)?;
-    if registration.over && !objects::containing(host_function)?.holds(registration.name) {
-        return None;
-    }
+fn registered_name(registration: Registration) -> String {
     // SAFETY: the module that registered the text is loaded, as its kernel was
     // just launched, or as its file was just found there.
     let text = unsafe { CStr::from_ptr(registration.name as *const c_char) };
-    Some(text.to_string_lossy().into_owned())
+    text.to_string_lossy().into_owned()
 }
 
 fn driver_name(function: u64) -> Option<String> {
@@ -437,7 +492,7 @@ fn size_of_type(kind: &str) -> Option<usize> {
 
 /// The locks of this file, for a process that forks.
 pub(crate) fn before_fork() -> [crate::life::Held; 2] {
-    [crate::life::hold(&REGISTERED), crate::life::hold(&HANDLES)]
+    [crate::life::hold(&REGISTERED), images::before_fork()]
 }
 
 #[cfg(test)]

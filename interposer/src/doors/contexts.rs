@@ -200,11 +200,11 @@ mod driver {
         // The last release ends the context and its modules.
         /// The last one ends the primary context, as a reset does
         fn cuDevicePrimaryCtxRelease | cuDevicePrimaryCtxRelease_v2: (device: i32) whole(hook, real, origin) {
-            forgetting_kernels(|| {
+            let release = || {
                 let Some(call) = Call::enter(hook, origin) else {
-                    return images::releasing(device, || real(device));
+                    return real(device);
                 };
-                let status = images::releasing(device, || real(device));
+                let status = real(device);
                 if let (0, Some(place)) = (status, place::primary(device)) {
                     call.finish(|call| {
                         if !is_active(device) {
@@ -214,7 +214,10 @@ mod driver {
                 }
                 thread::block().forget_place();
                 status
-            })
+            };
+            let status = forgetting_kernels(release);
+            images::device_released(device, is_active);
+            status
         }
         /// Forgets kernels, whose handles may come back for others
         fn cuModuleUnload: (module: usize) whole(hook, real, origin) {

@@ -1,0 +1,108 @@
+//! Modules and the look-up of their kernels: where a kernel's device code is, for drivers that
+//! cannot tell how its parameters lie (see [`images`]). These calls change no memory and no order.
+//!
+//! They are seen at any depth, as the runtime loads its programs' device code itself.
+
+use core::ffi::{c_char, c_void};
+
+use crate::hook::hooks;
+use crate::{call, images, kernels, thread};
+
+hooks! { Runtime:
+    /// The device code of the kernels that are registered next
+    fn __cudaRegisterFatBinary: (wrapper: u64) address(hook, real, origin) {
+        let image = real(wrapper);
+        // Registration happens before main and is no use of CUDA: it starts nothing.
+        let _inside = thread::Inside::nest();
+        thread::keeping_errno(|| call::guarded(|| kernels::fat_binary(image, wrapper)));
+        image
+    }
+}
+
+/// The driver's half.
+pub(super) use driver::HOOKS as DRIVER;
+
+mod driver {
+    use super::*;
+
+    hooks! { Driver:
+        /// Keeps the device code where the driver cannot tell how parameters lie (before 12.4)
+        fn cuModuleLoad: (module: *mut u64, path: *const c_char) whole(hook, real, origin) {
+            let status = real(module, path);
+            // SAFETY: the call's own arguments and answer.
+            unsafe { images::file_loaded(status, module, path, false) };
+            status
+        }
+        /// Keeps the device code where the driver cannot tell how parameters lie (before 12.4)
+        fn cuModuleLoadData: (module: *mut u64, code: *const c_void) whole(hook, real, origin) {
+            let status = real(module, code);
+            // SAFETY: as above.
+            unsafe { images::loaded(status, module, code, false) };
+            status
+        }
+        /// Keeps the device code where the driver cannot tell how parameters lie (before 12.4)
+        fn cuModuleLoadDataEx: (
+            module: *mut u64, code: *const c_void, count: u32, options: usize, values: usize,
+        ) whole(hook, real, origin) {
+            let status = real(module, code, count, options, values);
+            // SAFETY: as above.
+            unsafe { images::loaded(status, module, code, false) };
+            status
+        }
+        /// Keeps the device code where the driver cannot tell how parameters lie (before 12.4)
+        fn cuModuleLoadFatBinary: (module: *mut u64, code: *const c_void) whole(hook, real, origin) {
+            let status = real(module, code);
+            // SAFETY: as above.
+            unsafe { images::loaded(status, module, code, false) };
+            status
+        }
+        /// Keeps the device code where the driver cannot tell how parameters lie (before 12.4)
+        fn cuLibraryLoadData: (
+            library: *mut u64, code: *const c_void, jit: usize, jit_values: usize, jit_count: u32,
+            options: usize, values: usize, count: u32,
+        ) whole(hook, real, origin) {
+            let status = real(library, code, jit, jit_values, jit_count, options, values, count);
+            // SAFETY: as above.
+            unsafe { images::loaded(status, library, code, true) };
+            status
+        }
+        /// Keeps the device code where the driver cannot tell how parameters lie (before 12.4)
+        fn cuLibraryLoadFromFile: (
+            library: *mut u64, path: *const c_char, jit: usize, jit_values: usize, jit_count: u32,
+            options: usize, values: usize, count: u32,
+        ) whole(hook, real, origin) {
+            let status = real(library, path, jit, jit_values, jit_count, options, values, count);
+            // SAFETY: as above.
+            unsafe { images::file_loaded(status, library, path, true) };
+            status
+        }
+        /// Keeps the device code where the driver cannot tell how parameters lie (before 12.4)
+        fn cuLibraryGetModule: (module: *mut u64, library: u64) whole(hook, real, origin) {
+            let status = real(module, library);
+            // SAFETY: as above.
+            unsafe { images::module_of_library(status, module, library) };
+            status
+        }
+        /// Keeps the kernel's name and module where the driver cannot tell how parameters lie (before 12.4)
+        fn cuModuleGetFunction: (function: *mut u64, module: u64, name: *const c_char) whole(hook, real, origin) {
+            let status = real(function, module, name);
+            // SAFETY: as above.
+            unsafe { images::found(status, function, module, name, false) };
+            status
+        }
+        /// Keeps the kernel's name and module where the driver cannot tell how parameters lie (before 12.4)
+        fn cuLibraryGetKernel: (kernel: *mut u64, library: u64, name: *const c_char) whole(hook, real, origin) {
+            let status = real(kernel, library, name);
+            // SAFETY: as above.
+            unsafe { images::found(status, kernel, library, name, true) };
+            status
+        }
+        /// Keeps the kernel's name and module where the driver cannot tell how parameters lie (before 12.4)
+        fn cuKernelGetFunction: (function: *mut u64, kernel: u64) whole(hook, real, origin) {
+            let status = real(function, kernel);
+            // SAFETY: as above.
+            unsafe { images::function_of_kernel(status, function, kernel) };
+            status
+        }
+    }
+}
