@@ -84,7 +84,11 @@ impl Stacks {
             Policy::Full => match action {
                 Action::Launched { stream, .. }
                 | Action::Copied { stream, .. }
-                | Action::Filled { stream, .. } => self.at_site(
+                | Action::CopiedTogether { stream, .. }
+                | Action::Filled { stream, .. }
+                | Action::Enqueued { stream }
+                | Action::ValueWritten { stream, .. }
+                | Action::ValueWaited { stream, .. } => self.at_site(
                     origin.return_address,
                     origin.stack_pointer,
                     Some(*stream),

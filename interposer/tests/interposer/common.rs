@@ -26,32 +26,32 @@ impl From<Output> for Run {
 pub(crate) fn library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let exe = std::env::current_exe().expect("a test knows where it lies");
-        let deps = exe.parent().expect("tests lie in deps");
-        let products = deps.parent().expect("deps lies in the profile's folder");
-        let target = products.parent().expect("and that in the target folder");
-        let profile = match products.file_name().and_then(|name| name.to_str()) {
-            Some("debug") | None => "dev",
-            Some(profile) => profile,
-        };
-        let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .args([
-                "build",
-                "--quiet",
-                "--lib",
-                "--profile",
-                profile,
-                "--target-dir",
-            ])
-            .arg(target)
-            .status()
-            .expect("cargo starts");
-        assert!(status.success(), "the library builds");
+        let products = build(&["--lib"]);
         let copy = folder().join("libstreamcheck.so");
         std::fs::copy(products.join("libstreamcheck.so"), &copy).expect("cargo built the library");
         copy
     })
+}
+
+/// Builds what cargo does not build for tests by itself; where the products lie.
+fn build(what: &[&str]) -> PathBuf {
+    let exe = std::env::current_exe().expect("a test knows where it lies");
+    let deps = exe.parent().expect("tests lie in deps");
+    let products = deps.parent().expect("deps lies in the profile's folder");
+    let target = products.parent().expect("and that in the target folder");
+    let profile = match products.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => "dev",
+        Some(profile) => profile,
+    };
+    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .args(["build", "--quiet", "--profile", profile, "--target-dir"])
+        .arg(target)
+        .args(what)
+        .status()
+        .expect("cargo starts");
+    assert!(status.success(), "{what:?} builds");
+    products.to_owned()
 }
 
 /// A folder of this test program's own.
@@ -128,6 +128,35 @@ pub(crate) fn plain_program(name: &str) -> PathBuf {
     standin(13);
     let path = folder().join(name);
     compile(&format!("{name}.c"), &path, &["-pthread", "-ldl"]);
+    path
+}
+
+/// The simulated driver and runtime, built as these tests are, under NVIDIA's names.
+pub(crate) fn simulated() -> &'static Path {
+    static STAGE: OnceLock<PathBuf> = OnceLock::new();
+    STAGE.get_or_init(|| {
+        let products = build(&["-p", "simcuda-driver", "-p", "simcuda-runtime"]);
+        let stage = folder().join("simulated");
+        std::fs::create_dir_all(&stage).expect("a folder for the simulated libraries");
+        for (built, name) in [
+            ("libcuda.so", "libcuda.so.1"),
+            ("libcudart.so", "libcudart.so.13"),
+        ] {
+            std::fs::copy(products.join(built), stage.join(name)).expect("cargo built them");
+        }
+        stage
+    })
+}
+
+/// Compiles a program that links to the simulated libraries.
+pub(crate) fn simulated_program(name: &str) -> PathBuf {
+    let stage = simulated();
+    let path = stage.join(name);
+    let libraries = ["libcudart.so.13", "libcuda.so.1"].map(|name| stage.join(name));
+    let libraries = libraries
+        .each_ref()
+        .map(|path| path.to_str().expect("UTF-8"));
+    compile(&format!("{name}.c"), &path, &libraries);
     path
 }
 

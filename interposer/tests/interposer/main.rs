@@ -6,3 +6,4 @@ mod exports;
 mod log;
 mod order;
 mod preload;
+mod simulated;
