@@ -48,6 +48,11 @@ class Fixture:
     litmus: str = "-"
     expect: list = dataclasses.field(default_factory=list)
     ptds_expect: list = None
+    needs: str = ""
+    level: str = ""
+
+    def env(self):
+        return {"STREAMCHECK_LEVEL": self.level} if self.level else {}
 
     def expected(self, build):
         return self.ptds_expect if build == "ptds" and self.ptds_expect is not None else self.expect
@@ -70,6 +75,8 @@ def read_fixture(source):
             fixture.expect, seen = codes_of(value), True
         elif found and key == "ptds-expect":
             fixture.ptds_expect = codes_of(value)
+        elif found and key in ("needs", "level"):
+            setattr(fixture, key, value.strip())
     if not seen:
         refuse(f"{source}: no `// expect:` line")
     return fixture

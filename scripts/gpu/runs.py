@@ -161,6 +161,12 @@ def nvcc_arguments(args, nvcc, source, extra):
     return [*arguments, source]
 
 
+def gpus():
+    """How many GPUs there are."""
+    _, listed, _ = start(["nvidia-smi", "-L"], clean_env(), ROOT, 60)
+    return sum(line.startswith("GPU ") for line in listed.splitlines())
+
+
 def machine(nvcc):
     """What it ran on, as (name, value) pairs."""
     _, smi, _ = start(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
