@@ -34,6 +34,7 @@ programs! {
     arrays_and_boxes_keep_their_bytes = "arrays",
     copies_with_attributes_read_when_they_say = "batches",
     green_contexts_have_streams_of_their_own = "green",
+    launches_of_every_kind_run = "launches",
     managed_memory_is_discarded_in_stream_order = "managed",
     pools_live_until_their_last_allocation = "pools",
     semaphores_order_streams_and_handles_open_nowhere = "semaphores",

@@ -52,6 +52,7 @@ mod launch;
 mod managed;
 mod memory;
 mod module;
+mod old_launch;
 mod pool;
 mod semaphore;
 mod stream;
@@ -98,6 +99,7 @@ static ENTRIES: LazyLock<HashMap<&'static str, Vec<Entry>>> = LazyLock::new(|| {
         managed::entries(),
         memory::entries(),
         module::entries(),
+        old_launch::entries(),
         pool::entries(),
         semaphore::entries(),
         stream::entries(),

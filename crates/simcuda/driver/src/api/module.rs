@@ -98,6 +98,7 @@ fn function(out: Out<u64>, library: u64, name: Text) -> Status {
                     layout,
                     body,
                     max_dynamic_shared: 0,
+                    prepared: Default::default(),
                 };
                 let handle = s.functions.insert(function);
                 if let Some(owner) = s.libraries.get_mut(library) {
@@ -148,6 +149,7 @@ fn with_function<T>(
         let function = s.functions.get(handle).ok_or(INVALID_HANDLE)?;
         let copy = Function {
             name: function.name.clone(),
+            prepared: Default::default(),
             layout: function.layout.clone(),
             ..*function
         };

@@ -31,7 +31,7 @@ unsupported! {
     cuDeviceGetTexture1DLinearMaxWidth cuDeviceGraphMemTrim cuDeviceRegisterAsyncNotification
     cuDeviceSetGraphMemAttribute cuDeviceUnregisterAsyncNotification
     cuExternalMemoryGetMappedBuffer cuExternalMemoryGetMappedMipmappedArray
-    cuFlushGPUDirectRDMAWrites cuFuncSetBlockShape cuFuncSetSharedMemConfig cuFuncSetSharedSize
+    cuFlushGPUDirectRDMAWrites  cuFuncSetSharedMemConfig
     cuGraphAddBatchMemOpNode cuGraphAddChildGraphNode cuGraphAddDependencies
     cuGraphAddDependencies_v2 cuGraphAddEmptyNode cuGraphAddEventRecordNode
     cuGraphAddEventWaitNode cuGraphAddExternalSemaphoresSignalNode
@@ -68,8 +68,8 @@ unsupported! {
 
        cuImportExternalMemory
 
-      cuLaunch cuLaunchCooperativeKernelMultiDevice
-    cuLaunchGrid cuLaunchGridAsync cuLibraryEnumerateKernels cuLibraryGetUnifiedFunction
+
+      cuLibraryEnumerateKernels cuLibraryGetUnifiedFunction
     cuLinkAddData_v2 cuLinkAddFile_v2 cuLinkComplete cuLinkCreate_v2 cuLinkDestroy
     cuLogicalEndpointAddDevice cuLogicalEndpointBindAddr cuLogicalEndpointBindMem
     cuLogicalEndpointCreate cuLogicalEndpointDestroy cuLogicalEndpointExport
@@ -93,8 +93,8 @@ unsupported! {
     cuMulticastAddDevice cuMulticastBindAddr cuMulticastBindAddr_v2 cuMulticastBindMem
     cuMulticastBindMem_v2 cuMulticastCreate cuMulticastGetGranularity cuMulticastUnbind
     cuOccupancyAvailableDynamicSMemPerBlock cuOccupancyMaxActiveClusters
-    cuOccupancyMaxPotentialClusterSize cuParamSetSize cuParamSetTexRef cuParamSetf cuParamSeti
-    cuParamSetv cuProfilerInitialize
+    cuOccupancyMaxPotentialClusterSize  cuParamSetTexRef
+     cuProfilerInitialize
      cuStreamBeginCaptureToCig cuStreamBeginCaptureToGraph
     cuStreamBeginRecaptureToGraph  cuStreamEndCaptureToCig
      cuStreamGetCaptureInfo

@@ -112,6 +112,27 @@ pub(crate) struct Function {
     pub(crate) layout: Option<Vec<Param>>,
     pub(crate) body: Option<KernelBody>,
     pub(crate) max_dynamic_shared: i32,
+    pub(crate) prepared: Prepared,
+}
+
+/// What the launches before CUDA 4 were told beforehand.
+#[derive(Clone)]
+pub(crate) struct Prepared {
+    pub(crate) block: [u32; 3],
+    /// Dynamic shared memory, in bytes.
+    pub(crate) shared: u32,
+    /// The parameter buffer.
+    pub(crate) params: Vec<u8>,
+}
+
+impl Default for Prepared {
+    fn default() -> Self {
+        Self {
+            block: [1; 3],
+            shared: 0,
+            params: Vec::new(),
+        }
+    }
 }
 
 /// A module (loaded into one context) or a library (of none).
