@@ -1,4 +1,3 @@
-// warn: SC202
 // One array, a stream for each part of it: a kernel and the copy of its result to pinned memory,
 // that of cudaHostAlloc and then that of cudaHostRegister. Timing events are on the default stream.
 #include "hunt.h"

@@ -1,4 +1,4 @@
-// warn: SC201 SC202
+// warn: SC201
 // Thrust on streams: par and par_nosync with temporary memory from cudaMallocAsync, vectors of such
 // memory, and plain vectors on the default stream.
 #include "hunt.h"

@@ -34,7 +34,7 @@ def main() -> None:
         x.copy_(batch, non_blocking=True)
         y.copy_(x.sum(1, keepdim=True) * 0.1)
         graph.replay()
-        total += loss
+        total += loss.detach()
     print(f"loss {total.item():.2f}")
 
 
