@@ -92,6 +92,12 @@ cudaError_t cudaIpcOpenMemHandle(void **out, struct ipc_handle handle, unsigned 
     *out = freed;
     return result(handle.reserved[63] == 'h' && flags == 1 ? 0 : 1);
 }
+cudaError_t cudaIpcCloseMemHandle(void *pointer) { (void)pointer; return 0; }
+cudaError_t cudaIpcGetEventHandle(struct ipc_handle *handle, cudaEvent_t event) { (void)handle; (void)event; return 0; }
+cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *event, struct ipc_handle handle) {
+    *event = malloc(32);
+    return result(handle.reserved[63] == 'h' ? 0 : 1);
+}
 cudaError_t cudaMemPoolImportPointer(void **out, void *pool, void *data) { (void)pool; (void)data; *out = freed; return 0; }
 cudaError_t cudaExternalMemoryGetMappedBuffer(void **out, void *memory, const void *buffer) {
     (void)memory; (void)buffer;
@@ -142,6 +148,7 @@ cudaError_t cudaGraphLaunch(void *graph, cudaStream_t stream) { (void)graph; (vo
 
 /* How many pointers each kernel takes. */
 int standin_parameters = 1;
+#ifndef BEFORE_12_4
 cudaError_t cudaFuncGetParamInfo(const void *kernel, size_t index, size_t *offset, size_t *size) {
     (void)kernel;
     if (index >= (size_t)standin_parameters) return result(1);
@@ -149,6 +156,7 @@ cudaError_t cudaFuncGetParamInfo(const void *kernel, size_t index, size_t *offse
     *size = 8;
     return 0;
 }
+#endif
 cudaError_t cudaLaunchKernelExC(const void *config, const void *kernel, void **arguments) {
     (void)config; (void)arguments;
     return result(kernel ? 0 : 98);
@@ -165,6 +173,7 @@ void __cudaRegisterFunction(void **image, const char *host, char *device, const 
 }
 
 /* All modules have the same handle. */
+void **__cudaRegisterFatBinary(void *wrapper) { (void)wrapper; return NULL; }
 void __cudaUnregisterFatBinary(void **image) { (void)image; }
 
 struct job { void (*function)(void *); void *data; };

@@ -112,6 +112,21 @@ pub(crate) fn program(name: &str) -> PathBuf {
     path
 }
 
+/// Compiles a program that links to a stand-in which cannot tell how parameters lie, in a
+/// folder of their own.
+pub(crate) fn old_program(name: &str) -> (PathBuf, PathBuf) {
+    let old = folder().join("old");
+    std::fs::create_dir_all(&old).expect("a folder for the old stand-in");
+    let standin = old.join("libcudart.so.12");
+    let link = ["-shared", "-fPIC", "-pthread", "-DBEFORE_12_4"];
+    let soname = "-Wl,-soname,libcudart.so.12";
+    compile("cudart.c", &standin, &[&link[..], &[soname]].concat());
+    let path = old.join(name);
+    let standin = standin.to_str().expect("a path in UTF-8");
+    compile(&format!("{name}.c"), &path, &[standin]);
+    (path, old)
+}
+
 /// Compiles a program that links to the stand-in driver alone.
 pub(crate) fn driver_program(name: &str) -> PathBuf {
     let driver = folder().join("libcuda.so.1");

@@ -3,6 +3,7 @@
 mod common;
 mod exits;
 mod exports;
+mod images;
 mod log;
 mod order;
 mod preload;

@@ -1,0 +1,99 @@
+//! Where kernels' parameters lie, on drivers that cannot be asked.
+
+use crate::common::{Run, folder, old_program, preloaded, run, simulated, simulated_program};
+
+/// Runs one of the programs in `images.c`; the rules that it breaks and the kinds of blind spots.
+fn see(name: &str, param_info: &str) -> (Vec<String>, Vec<String>, Run) {
+    let json = format!("images-{name}-{param_info}.json");
+    let seen = run(preloaded(simulated_program("images"))
+        .arg(name)
+        .env("LD_LIBRARY_PATH", simulated())
+        .env("SIMCUDA_PARAM_INFO", param_info)
+        .env("STREAMCHECK_LOG", "debug")
+        .env("STREAMCHECK_JSON", &json));
+    assert_eq!(
+        seen.stdout,
+        format!("{name}\n"),
+        "the program ran to its end: {:?} {}",
+        seen.code,
+        seen.stderr
+    );
+    let (rules, blind_spots) = report(&json);
+    (rules, blind_spots, seen)
+}
+
+fn report(json: &str) -> (Vec<String>, Vec<String>) {
+    let text = std::fs::read_to_string(folder().join(json)).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    let texts = |list: &serde_json::Value, of: &str| -> Vec<String> {
+        let list = list.as_array().expect("a list").iter();
+        list.map(|entry| entry[of].as_str().expect("a text").to_owned())
+            .collect()
+    };
+    (
+        texts(&report["findings"], "rule"),
+        texts(&report["summary"]["blind_spots"], "kind"),
+    )
+}
+
+#[test]
+fn images_tell_where_parameters_lie() {
+    for name in [
+        "text",
+        "library",
+        "library-function",
+        "library-module",
+        "file",
+        "reloaded",
+        "reset",
+    ] {
+        let (rules, blind_spots, seen) = see(name, "0");
+        assert_eq!(rules, ["SC101"], "{name}: {}", seen.stderr);
+        assert!(blind_spots.is_empty(), "{name}: {blind_spots:?}");
+        assert!(seen.stderr.contains("kernel `k`"), "{}", seen.stderr);
+    }
+}
+
+#[test]
+fn names_still_tell_which_pointers_are_read() {
+    let (rules, blind_spots, _) = see("reads", "0");
+    assert!(rules.is_empty() && blind_spots.is_empty(), "{rules:?}");
+    let (rules, blind_spots, _) = see("writes", "0");
+    assert_eq!(rules, ["SC109"]);
+    assert!(blind_spots.is_empty(), "{blind_spots:?}");
+}
+
+#[test]
+fn only_what_may_change_is_copied_and_nothing_where_the_driver_can_be_asked() {
+    let lines = |name, param_info| {
+        let (rules, _, seen) = see(name, param_info);
+        assert_eq!(rules, ["SC101"], "{name}: {}", seen.stderr);
+        let kept = |line: &&str| line.contains("device code of module");
+        let lines = seen.stderr.lines().filter(kept).map(str::to_owned);
+        lines.collect::<Vec<_>>()
+    };
+    let [text] = &lines("text", "0")[..] else {
+        panic!("one module");
+    };
+    assert!(text.ends_with("is kept"), "{text}");
+    let [library] = &lines("library", "0")[..] else {
+        panic!("one library");
+    };
+    assert!(library.ends_with("is in a loaded object"), "{library}");
+    assert_eq!(lines("text", "1"), [""; 0]);
+    assert_eq!(lines("library", "1"), [""; 0]);
+}
+
+/// A runtime that nothing is known of but what nvcc's start-up code registers with it.
+#[test]
+fn registered_images_tell_where_parameters_lie() {
+    let (program, folder) = old_program("registered");
+    let seen = run(preloaded(program)
+        .env("LD_LIBRARY_PATH", folder)
+        .env("STREAMCHECK_JSON", "registered.json"));
+    assert_eq!(seen.stdout, "done\n", "{}", seen.stderr);
+    let (rules, blind_spots) = report("registered.json");
+    assert_eq!(rules, ["SC101"], "{}", seen.stderr);
+    // The kernel of the image that was registered later is not in it.
+    assert_eq!(blind_spots, ["unknown-kernel-parameters"]);
+}
