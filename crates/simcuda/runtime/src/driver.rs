@@ -147,6 +147,9 @@ driver! {
     cuEventSynchronize 2000 (event: Handle);
     cuEventElapsedTime 12080 (milliseconds: Out<f32>, start: Handle, end: Handle);
 
+    cuImportExternalMemory 10000 (memory: Out<Handle>, descriptor: *const c_void);
+    cuExternalMemoryGetMappedBuffer 10000 (pointer: Out<u64>, memory: Handle, buffer: *const c_void);
+    cuDestroyExternalMemory 10000 (memory: Handle);
     cuImportExternalSemaphore 10000 (semaphore: Out<Handle>, descriptor: *const c_void);
     cuDestroyExternalSemaphore 10000 (semaphore: Handle);
     cuSignalExternalSemaphoresAsync 10000 (semaphores: In<Handle>, params: *const c_void, count: u32, stream: Handle);

@@ -18,7 +18,7 @@ macro_rules! unsupported {
 unsupported! {
     __cudaGetProcAddress  cudaArrayGetMemoryRequirements cudaArrayGetPlane
     cudaArrayGetSparseProperties cudaCreateSurfaceObject cudaCreateTextureObject
-    cudaDestroyExternalMemory  cudaDestroySurfaceObject
+      cudaDestroySurfaceObject
     cudaDestroyTextureObject  cudaDevSmResourceSplit
      cudaDeviceFlushGPUDirectRDMAWrites cudaDeviceGetByPCIBusId
       cudaDeviceGetGraphMemAttribute
@@ -34,7 +34,7 @@ unsupported! {
     cudaEGLStreamProducerReturnFrame cudaEventCreateFromEGLSync
 
 
-     cudaExternalMemoryGetMappedBuffer
+
     cudaExternalMemoryGetMappedMipmappedArray  cudaFreeMipmappedArray
     cudaFuncSetSharedMemConfig cudaGLGetDevices cudaGLMapBufferObject cudaGLMapBufferObjectAsync
     cudaGLRegisterBufferObject cudaGLSetBufferObjectMapFlags cudaGLSetGLDevice
@@ -83,7 +83,7 @@ unsupported! {
     cudaGraphicsResourceSetMapFlags cudaGraphicsSubResourceGetMappedArray
     cudaGraphicsUnmapResources cudaGraphicsUnregisterResource
     cudaGraphicsVDPAURegisterOutputSurface cudaGraphicsVDPAURegisterVideoSurface
-     cudaImportExternalMemory
+
 
      cudaLibraryEnumerateKernels cudaLibraryGetUnifiedFunction
     cudaLogsCurrent cudaLogsDumpToFile cudaLogsDumpToMemory cudaLogsRegisterCallback

@@ -37,6 +37,6 @@ programs! {
     launches_of_every_kind_run = "launches",
     managed_memory_is_discarded_in_stream_order = "managed",
     pools_live_until_their_last_allocation = "pools",
-    semaphores_order_streams_and_handles_open_nowhere = "semaphores",
+    what_others_share_is_used_and_handles_open_nowhere = "external",
     streams_say_what_they_are = "streams",
 }

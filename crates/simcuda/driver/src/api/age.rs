@@ -64,10 +64,10 @@ fn hide(name: &str, address: usize) {
             RTLD_DL_SYMENT,
         )
     };
-    // SAFETY: a name that is not null is the loader's text.
     if found == 0
         || symbol.is_null()
         || info.dli_sname.is_null()
+        // SAFETY: a name that is not null is the loader's text.
         || unsafe { CStr::from_ptr(info.dli_sname) }.to_bytes() != name.as_bytes()
     {
         return;

@@ -18,7 +18,12 @@ pub(super) fn synchronize_device(s: &mut Session, device: i32) {
 }
 
 fn free_device(s: &mut Session, address: u64) -> Status {
-    let freeable = |kind| matches!(kind, Kind::Device | Kind::Managed | Kind::Pooled(_));
+    let freeable = |kind| {
+        matches!(
+            kind,
+            Kind::Device | Kind::Managed | Kind::Pooled(_) | Kind::Imported
+        )
+    };
     // Taken out first: while this call waits, another thread's free of the same pointer must fail.
     let allocation = s.forget(address, freeable)?;
     // A plain free of a pool's memory waits for nothing: the driver assumes that all uses are complete.

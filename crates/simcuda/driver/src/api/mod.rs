@@ -44,6 +44,7 @@ mod copy;
 mod copy_box;
 mod device;
 mod event;
+mod external_memory;
 mod fill;
 mod graph;
 mod green;
@@ -91,6 +92,7 @@ static ENTRIES: LazyLock<HashMap<&'static str, Vec<Entry>>> = LazyLock::new(|| {
         copy_box::entries(),
         device::entries(),
         event::entries(),
+        external_memory::entries(),
         fill::entries(),
         graph::entries(),
         green::entries(),

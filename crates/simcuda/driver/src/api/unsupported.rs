@@ -23,14 +23,14 @@ unsupported! {
     cuCoredumpRegisterCompleteCallback cuCoredumpRegisterStartCallback cuCoredumpSetAttribute
     cuCoredumpSetAttributeGlobal cuCtxAttach cuCtxDetach
     cuCtxGetExecAffinity cuCtxGetSharedMemConfig  cuCtxSetSharedMemConfig
-     cuDestroyExternalMemory
+
     cuDevSmResourceSplit  cuDeviceGetByPCIBusId
     cuDeviceGetCliqueCount cuDeviceGetCliqueInfo
     cuDeviceGetExecAffinitySupport cuDeviceGetFabricClusterUuid cuDeviceGetGraphMemAttribute
     cuDeviceGetHostAtomicCapabilities cuDeviceGetP2PAtomicCapabilities cuDeviceGetProperties
     cuDeviceGetTexture1DLinearMaxWidth cuDeviceGraphMemTrim cuDeviceRegisterAsyncNotification
     cuDeviceSetGraphMemAttribute cuDeviceUnregisterAsyncNotification
-    cuExternalMemoryGetMappedBuffer cuExternalMemoryGetMappedMipmappedArray
+     cuExternalMemoryGetMappedMipmappedArray
     cuFlushGPUDirectRDMAWrites  cuFuncSetSharedMemConfig
     cuGraphAddBatchMemOpNode cuGraphAddChildGraphNode cuGraphAddDependencies
     cuGraphAddDependencies_v2 cuGraphAddEmptyNode cuGraphAddEventRecordNode
@@ -66,7 +66,7 @@ unsupported! {
     cuGraphicsResourceGetMappedPointer_v2 cuGraphicsResourceSetMapFlags_v2
     cuGraphicsSubResourceGetMappedArray cuGraphicsUnmapResources cuGraphicsUnregisterResource
 
-       cuImportExternalMemory
+
 
 
       cuLibraryEnumerateKernels cuLibraryGetUnifiedFunction

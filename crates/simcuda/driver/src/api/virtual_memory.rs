@@ -3,6 +3,7 @@
 use super::memory::synchronize_device;
 use crate::abi::{AccessDesc, In, Location, Out, Status};
 use crate::error::{INVALID_DEVICE, INVALID_VALUE, OUT_OF_MEMORY};
+use crate::sim::mapping::map;
 use crate::sim::memory::{Mapping, Physical};
 use crate::sim::session::session;
 use crate::sim::state::GRANULARITY;
@@ -18,34 +19,6 @@ struct AllocationProp {
     location: Location,
     security: u64,
     flags: [u8; 8],
-}
-
-/// Puts `descriptor`'s memory (or, for `None`, private zeros) at a reserved address, with `access`.
-fn map(address: u64, size: u64, descriptor: Option<(&OwnedFd, u64)>, access: i32) -> Status {
-    let (kind, fd, offset) = match descriptor {
-        Some((fd, offset)) => (libc::MAP_SHARED, fd.as_raw_fd(), offset),
-        None => (
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-            -1,
-            0,
-        ),
-    };
-    // SAFETY: the range lies in the arena of reserved addresses, which holds nothing but such mappings.
-    let at = unsafe {
-        libc::mmap(
-            address as *mut _,
-            size as usize,
-            access,
-            kind | libc::MAP_FIXED,
-            fd,
-            offset as libc::off_t,
-        )
-    };
-    if at == libc::MAP_FAILED {
-        Err(OUT_OF_MEMORY)
-    } else {
-        Ok(())
-    }
 }
 
 fn whole_granules(sizes: &[u64]) -> Status {

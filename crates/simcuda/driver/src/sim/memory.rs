@@ -1,5 +1,6 @@
 //! Who owns which bytes: allocations, registered host memory, reserved addresses and what is mapped there.
 
+use super::mapping::{PAGE, map};
 use super::pool::Block;
 use super::sched::Past;
 use super::state::State;
@@ -22,6 +23,8 @@ pub(crate) enum Kind {
     Static,
     /// What a CUDA array keeps its elements in.
     Array,
+    /// Mapped from an imported descriptor.
+    Imported,
     /// On its way out: a plain allocation freed in stream order, until the stream gets there.
     Leaving,
 }
@@ -236,6 +239,7 @@ impl State {
     ) {
         match allocation.kind {
             Kind::Host(_) => self.host.give(address, allocation.size),
+            Kind::Imported => self.unmap_import(address, allocation.size),
             Kind::Pooled(id) => {
                 let arena = &self.devices[allocation.device as usize].arena;
                 let size = arena.rounded(allocation.size).unwrap_or(0);
@@ -248,6 +252,43 @@ impl State {
                 }
             }
             _ => self.give_device_memory(allocation.device, address, allocation.size),
+        }
+    }
+
+    /// Maps `size` bytes at `offset` of an imported descriptor, as an allocation of its own.
+    pub(crate) fn map_import(&mut self, import: &Physical, offset: u64, size: u64) -> Status<u64> {
+        let (context, device) = self
+            .context(0)
+            .map(|(handle, context)| (handle, context.device))?;
+        let end = offset.checked_add(size).ok_or(INVALID_VALUE)?;
+        if size == 0 || end > import.size {
+            return Err(INVALID_VALUE);
+        }
+        let inside = offset % PAGE;
+        let whole = inside + size;
+        let start = self.spaces.take(whole).ok_or(OUT_OF_MEMORY)?;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        if let Err(code) = map(
+            start,
+            whole,
+            Some((&import.memory, offset - inside)),
+            access,
+        ) {
+            self.spaces.give(start, whole);
+            return Err(code);
+        }
+        let address = start + inside;
+        self.remember(address, size, Kind::Imported, device, context);
+        Ok(address)
+    }
+
+    /// Nothing of the descriptor's is seen there any more, and nothing faults either.
+    fn unmap_import(&mut self, address: u64, size: u64) {
+        let start = address - address % PAGE;
+        let whole = address % PAGE + size;
+        // Where that fails the old mapping stays, and so does its address.
+        if map(start, whole, None, libc::PROT_READ | libc::PROT_WRITE).is_ok() {
+            self.spaces.give(start, whole);
         }
     }
 

@@ -4,6 +4,7 @@ pub(crate) mod arena;
 pub(crate) mod array;
 pub(crate) mod dma;
 pub(crate) mod handle;
+pub(crate) mod mapping;
 pub(crate) mod memory;
 pub(crate) mod pool;
 pub(crate) mod sched;

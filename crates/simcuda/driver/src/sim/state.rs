@@ -184,6 +184,7 @@ pub(crate) struct State {
     pub(crate) mappings: BTreeMap<u64, Mapping>,
     pub(crate) physical: Table<Physical>,
     pub(crate) arrays: Table<Array>,
+    pub(crate) imports: Table<Physical>,
     next_id: u64,
 }
 
@@ -218,6 +219,7 @@ impl State {
             mappings: BTreeMap::new(),
             physical: Table::new(7),
             arrays: Table::new(8),
+            imports: Table::new(12),
             next_id: 1,
         };
         for device in 0..devices {

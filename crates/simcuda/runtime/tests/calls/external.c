@@ -1,5 +1,6 @@
-/* External semaphores between streams of this process, and the handles that are for other processes. */
+/* External semaphores between streams of this process, external memory, and the handles that are for other processes. */
 #include "check.h"
+#include <sys/mman.h>
 
 typedef struct { int kind; union { int fd; void *pair[2]; } handle; unsigned flags, reserved[16]; } description_t;
 typedef struct { u64 value; unsigned rest[16], flags, reserved[16]; } params_t;
@@ -46,6 +47,34 @@ static void semaphores(int kind) {
   IS(cudaSignalExternalSemaphoresAsync(both, up, 2, signalling), 400);
 }
 
+typedef struct { int kind; union { int fd; void *pair[2]; } handle; u64 size; unsigned flags, reserved[16]; } memory_t;
+typedef struct { u64 offset, size; unsigned flags, reserved[16]; } buffer_t;
+int cudaImportExternalMemory(void **, const memory_t *), cudaDestroyExternalMemory(void *);
+int cudaExternalMemoryGetMappedBuffer(void **, void *, const buffer_t *);
+
+/* A descriptor's memory is device memory, and the other side sees what is written there. */
+static void memory(void) {
+  int fd = memfd_create("shared", 0), kept = dup(fd);
+  CHECK(fd >= 0 && ftruncate(fd, 8192) == 0);
+  memory_t description = {.kind = OPAQUE_FD, .handle = {.fd = fd}, .size = 8192};
+  void *import, *none;
+  char *p, seen[4] = "";
+  OK(cudaImportExternalMemory(&import, &description));
+  OK(cudaExternalMemoryGetMappedBuffer((void **)&p, import, &(buffer_t){.offset = 5000, .size = 100}));
+  IS(cudaExternalMemoryGetMappedBuffer(&none, import, &(buffer_t){.offset = 8000, .size = 200}), 1);
+  OK(cudaDestroyExternalMemory(import)); /* the mapping stays */
+  IS(cudaDestroyExternalMemory(import), 400);
+  OK(cudaMemset(p, 'm', 100));
+  IS(cudaMemset(p, 'm', 101), 1);
+  OK(cudaDeviceSynchronize());
+  CHECK(pread(kept, seen, 4, 5096) == 4 && !memcmp(seen, "mmmm", 4));
+  OK(cudaFree(p));
+  IS(cudaFree(p), 1);
+  description.handle.fd = kept;
+  description.size = 10000; /* more than there is */
+  IS(cudaImportExternalMemory(&import, &description), 1);
+}
+
 static void handles(void) {
   handle_t handle;
   event_t event, opened;
@@ -70,5 +99,6 @@ int main(void) {
   IS(cudaImportExternalSemaphore(&semaphore, &fence), 801);
   IS(cudaImportExternalSemaphore(&semaphore, &unknown), 1);
   handles();
+  memory();
   return 0;
 }
