@@ -1,4 +1,4 @@
-//! The functions that hand out driver functions.
+//! The look-up of driver functions: the functions that hand out driver functions.
 //!
 //! The real one is called first and unchanged; then the pointer that it gave is
 //! exchanged for its hook. This happens at any depth, as cudart fetches its table

@@ -64,6 +64,11 @@ hooks! { Runtime:
         let _ = graph;
         launched(call, stream);
     }
+    /// Takes its place in its stream
+    fn cudaGraphUpload | cudaGraphUpload_ptsz: (graph: usize, stream: usize) after(call) {
+        let _ = graph;
+        call.unseen_work(stream);
+    }
     /// The event's record is unknown from here on
     fn cudaGraphAddEventRecordNode: (
         node: usize, graph: usize, dependencies: usize, count: usize, event: usize,
@@ -129,6 +134,11 @@ mod driver {
         fn cuGraphLaunch | cuGraphLaunch_ptsz: (graph: usize, stream: usize) after(call) {
             let _ = graph;
             launched(call, stream);
+        }
+        /// Takes its place in its stream
+        fn cuGraphUpload | cuGraphUpload_ptsz: (graph: usize, stream: usize) after(call) {
+            let _ = graph;
+            call.unseen_work(stream);
         }
         /// The event's record is unknown from here on
         fn cuGraphAddEventRecordNode: (

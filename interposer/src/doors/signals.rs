@@ -113,6 +113,9 @@ impl List {
     /// # Safety
     /// The list is that of a call that succeeded.
     unsafe fn each(self, mut f: impl FnMut(Semaphore, u64)) {
+        if self.semaphores.is_null() || self.parameters.is_null() {
+            return;
+        }
         for index in 0..self.count as usize {
             // SAFETY: the caller's promise.
             let (handle, value) = unsafe {

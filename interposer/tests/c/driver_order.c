@@ -18,6 +18,8 @@ int cuMemFree_v2(uint64_t);
 struct ipc_handle { char reserved[64]; };
 int cuIpcOpenMemHandle_v2(uint64_t *, struct ipc_handle, unsigned);
 int cuMemcpyAsync(uint64_t, uint64_t, size_t, void *);
+int cuPointerSetAttribute(const void *, int, uint64_t);
+int cuMemsetD8_v2(uint64_t, unsigned char, size_t);
 extern int standin_parameters;
 
 static void launch(void *stream, uint64_t *first, uint64_t *second) {
@@ -62,6 +64,21 @@ int main(int count, char **arguments) {
         cuMemsetD8Async(base + (1 << 16), 0, 16, one);
     } else if (!strcmp(name, "inferred")) {
         cuMemcpyAsync(pointer, (uint64_t)(uintptr_t)malloc(1024), 1024, one);
+    } else if (strstr(name, "attribute")) {
+        /* A fill of device memory waits only where the attribute says so: anywhere in its allocation. */
+        unsigned on = 1, off = 0;
+        cuMemAlloc_v2(&other, 1024);
+        if (strcmp(name, "no-attribute")) cuPointerSetAttribute(&on, 6, other + 8);
+        if (!strcmp(name, "attribute-off")) cuPointerSetAttribute(&off, 6, other + 8);
+        if (!strcmp(name, "attribute-freed")) {
+            uint64_t freed = other;
+            cuMemFree_v2(other);
+            free((void *)(uintptr_t)other);
+            cuMemAlloc_v2(&other, 1024);
+            if (other != freed) return 4;
+        }
+        cuMemsetD8_v2(other + 64, 0, 64);
+        cuMemsetD8Async(other + 64, 0, 64, one);
     } else if (strstr(name, "import")) {
         struct ipc_handle handle = {.reserved[63] = 'h'};
         cuMemAlloc_v2(&other, 1024);

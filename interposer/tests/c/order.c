@@ -19,6 +19,11 @@ void __cudaUnregisterFatBinary(void **);
 struct ipc_handle { char reserved[64]; };
 struct buffer { unsigned long long offset, size; unsigned flags, reserved[16]; };
 cudaError_t cudaIpcOpenMemHandle(void **, struct ipc_handle, unsigned);
+cudaError_t cudaIpcCloseMemHandle(void *);
+cudaError_t cudaIpcGetEventHandle(struct ipc_handle *, cudaEvent_t);
+cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *, struct ipc_handle);
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t);
+cudaError_t cudaEventDestroy(cudaEvent_t);
 cudaError_t cudaMemPoolImportPointer(void **, void *, void *);
 cudaError_t cudaExternalMemoryGetMappedBuffer(void **, void *, const struct buffer *);
 extern void (*standin_meanwhile)(void);
@@ -56,7 +61,10 @@ int main(int count, char **arguments) {
     if (is(name, "semaphore")) {
         cudaMallocAsync(&pointer, 1024, one);
         fill(pointer, one);
-        cudaWaitExternalSemaphoresAsync(NULL, NULL, 1, two);
+        /* Another process signals it. */
+        void *semaphores[] = {&pointer};
+        uint64_t parameters[18] = {1};
+        cudaWaitExternalSemaphoresAsync(semaphores, parameters, 1, two);
         fill(pointer, two);
     } else if (is(name, "array")) {
         char host[16];
@@ -144,7 +152,21 @@ int main(int count, char **arguments) {
         if (is(arguments[2], "ipc") && cudaIpcOpenMemHandle(&memory, handle, 1)) return 10;
         if (is(arguments[2], "pool")) cudaMemPoolImportPointer(&memory, NULL, NULL);
         if (is(arguments[2], "buffer")) cudaExternalMemoryGetMappedBuffer(&memory, NULL, &buffer);
+        /* What comes to lie there next is another's. */
+        if (count > 3) fill(memory, two);
+        if (count > 3 && is(arguments[3], "closed")) cudaIpcCloseMemHandle(memory);
         fill(memory ? memory : pointer, one);
+    } else if (is(name, "shared-event") || is(name, "event") || is(name, "opened-event")) {
+        struct ipc_handle handle = {.reserved[63] = 'h'};
+        cudaEvent_t event;
+        if (is(name, "opened-event") ? cudaIpcOpenEventHandle(&event, handle) : cudaEventCreate(&event)) return 11;
+        if (is(name, "shared-event")) cudaIpcGetEventHandle(&handle, event);
+        /* Another process may record it anew, once it knows of the allocation. */
+        if (!is(name, "opened-event")) cudaEventRecord(event, one);
+        cudaMallocAsync(&pointer, 1024, one);
+        cudaStreamWaitEvent(two, event, 0);
+        fill(pointer, two);
+        cudaEventDestroy(event);
     } else if (is(name, "pending-error")) {
         cudaMallocAsync(&pointer, 1024, one);
         /* A kernel that only the runtime can describe, first while an error is pending. */

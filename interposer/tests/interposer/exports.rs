@@ -1,10 +1,9 @@
 //! The library's exports are the declared hooks, the C library's door, and nothing else.
 
-use crate::common;
-
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::process::Command;
+
+use crate::{common, coverage};
 
 /// The C library's functions that the library stands in front of.
 const C_LIBRARY: [&str; 8] = [
@@ -18,20 +17,10 @@ const C_LIBRARY: [&str; 8] = [
     "quick_exit",
 ];
 
-/// The names declared with `hooks!`, read from the sources: `fn name | name : (`.
+/// The names declared with `hooks!`.
 fn declared() -> BTreeSet<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/doors");
-    let mut names = BTreeSet::new();
-    for entry in std::fs::read_dir(folder).expect("the doors") {
-        let text = std::fs::read_to_string(entry.expect("an entry").path()).expect("a source");
-        for piece in text.split("fn ").skip(1) {
-            let head = piece.split(['(', '{', '<']).next().unwrap_or("");
-            if let Some(list) = head.trim_end().strip_suffix(':') {
-                names.extend(list.split('|').map(|name| name.trim().to_owned()));
-            }
-        }
-    }
-    names
+    let declared = coverage::declared().into_iter();
+    declared.flat_map(|declared| declared.names).collect()
 }
 
 fn exported() -> BTreeSet<String> {

@@ -1,6 +1,7 @@
 //! The built library from outside: its exports, and programs that run under it.
 
 mod common;
+mod coverage;
 mod exits;
 mod exports;
 mod images;
