@@ -11,5 +11,6 @@
 mod abi;
 mod api;
 mod error;
+mod error_table;
 mod image;
 mod sim;

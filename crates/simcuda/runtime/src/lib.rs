@@ -6,6 +6,8 @@
 
 #[path = "../../driver/src/abi.rs"]
 mod abi;
+#[path = "../../driver/src/error_table.rs"]
+mod error_table;
 #[macro_use]
 mod export;
 mod array;

@@ -1,0 +1,17 @@
+//! The rest.
+
+unsupported! {
+    cuCoredumpDeregisterCompleteCallback cuCoredumpDeregisterStartCallback cuCoredumpGetAttribute
+    cuCoredumpGetAttributeGlobal cuCoredumpRegisterCompleteCallback cuCoredumpRegisterStartCallback
+    cuCoredumpSetAttribute cuCoredumpSetAttributeGlobal cuCtxAttach cuCtxDetach cuCtxGetExecAffinity
+    cuCtxGetSharedMemConfig cuCtxSetSharedMemConfig cuDevSmResourceSplit cuDeviceGetByPCIBusId
+    cuDeviceGetExecAffinitySupport cuDeviceGetHostAtomicCapabilities
+    cuDeviceGetP2PAtomicCapabilities cuDeviceGetProperties cuDeviceRegisterAsyncNotification
+    cuDeviceUnregisterAsyncNotification cuFuncSetSharedMemConfig cuLibraryEnumerateKernels
+    cuLibraryGetUnifiedFunction cuLinkAddData_v2 cuLinkAddFile_v2 cuLinkComplete cuLinkCreate_v2
+    cuLinkDestroy cuLogsCurrent cuLogsDumpToFile cuLogsDumpToMemory cuLogsRegisterCallback
+    cuLogsUnregisterCallback cuMemBatchDecompressAsync cuMemGetAllocationPropertiesFromHandle
+    cuMemGetLocationInfo cuMemRangeGetAttribute cuMemRangeGetAttributes cuModuleEnumerateFunctions
+    cuModuleGetFunctionCount cuOccupancyAvailableDynamicSMemPerBlock cuOccupancyMaxActiveClusters
+    cuOccupancyMaxPotentialClusterSize cuProfilerInitialize
+}

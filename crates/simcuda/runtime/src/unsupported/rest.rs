@@ -1,0 +1,13 @@
+//! The rest.
+
+unsupported! {
+    __cudaGetProcAddress cudaDevSmResourceSplit cudaDeviceGetByPCIBusId
+    cudaDeviceGetHostAtomicCapabilities cudaDeviceGetP2PAtomicCapabilities
+    cudaDeviceGetSharedMemConfig cudaDeviceRegisterAsyncNotification cudaDeviceSetSharedMemConfig
+    cudaDeviceUnregisterAsyncNotification cudaFuncSetSharedMemConfig cudaGetExportTable
+    cudaLibraryEnumerateKernels cudaLibraryGetUnifiedFunction cudaLogsCurrent cudaLogsDumpToFile
+    cudaLogsDumpToMemory cudaLogsRegisterCallback cudaLogsUnregisterCallback cudaMemGetLocationInfo
+    cudaMemRangeGetAttribute cudaMemRangeGetAttributes cudaOccupancyAvailableDynamicSMemPerBlock
+    cudaOccupancyMaxActiveClusters cudaOccupancyMaxPotentialClusterSize cudaSubgridCreate
+    cudaSubgridWorkerGridCreate cudaSubgridWorksetCreate
+}
