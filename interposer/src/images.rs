@@ -289,7 +289,7 @@ fn is_constant(address: u64, length: usize) -> bool {
         found: false,
     };
     // SAFETY: `each` matches the callback's type and `search` outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut search).cast()) };
+    unsafe { objects::walk(each, (&raw mut search).cast()) };
     search.found
 }
 

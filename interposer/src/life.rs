@@ -11,7 +11,9 @@ use streamcheck_report::{Process, Settings};
 use crate::lookup::real_dlsym;
 use crate::room::with_room;
 use crate::thread::{self, Inside};
-use crate::{call, capture, desk, doors, driver, kernels, place, provider, recorder, sync_memops};
+use crate::{
+    call, capture, desk, doors, driver, kernels, objects, place, provider, recorder, sync_memops,
+};
 
 /// The exit code of a run that had to see CUDA calls and saw none.
 const NO_CUDA_SEEN: u8 = 67;
@@ -281,6 +283,7 @@ unsafe extern "C" fn before_fork() {
         waiting,
         hold(&LAST_PANIC),
     ];
+    objects::before_fork();
     // SAFETY: see `Forking`.
     unsafe {
         *FORKING.0.get() = Some(Guards {
@@ -294,12 +297,14 @@ unsafe extern "C" fn before_fork() {
 
 unsafe extern "C" fn after_fork_parent() {
     let _inside = Inside::nest();
+    objects::after_fork_parent();
     // SAFETY: see `Forking`.
     drop(unsafe { (*FORKING.0.get()).take() });
 }
 
 unsafe extern "C" fn after_fork_child() {
     let _inside = Inside::nest();
+    objects::after_fork_child();
     // SAFETY: see `Forking`; the child has one thread.
     let guards = unsafe { (*FORKING.0.get()).take() };
     if let Some(guards) = guards {

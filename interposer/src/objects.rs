@@ -5,6 +5,10 @@
 //! is running constructors.
 
 use core::ffi::{CStr, c_int, c_void};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use crate::thread;
 
 /// A loaded object.
 #[derive(Clone, Debug)]
@@ -28,6 +32,56 @@ pub(crate) struct Object {
 struct Dynamic {
     base: u64,
     section: u64,
+}
+
+type Each = unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int;
+
+/// Walks through the loader's list that are under way, and whether none may begin.
+static WALKS: AtomicUsize = AtomicUsize::new(0);
+static FORKING: AtomicBool = AtomicBool::new(false);
+
+/// Walks through the loader's list. The loader holds a lock meanwhile that a forked
+/// child never gets, should another thread fork: forks wait for our walks.
+///
+/// # Safety
+/// `each` may be called with `data`.
+pub(crate) unsafe fn walk(each: Each, data: *mut c_void) {
+    let outermost = thread::block().begin_walk();
+    if outermost {
+        loop {
+            WALKS.fetch_add(1, SeqCst);
+            if !FORKING.load(SeqCst) {
+                break;
+            }
+            WALKS.fetch_sub(1, SeqCst);
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+    // SAFETY: the caller's promise; no panic leaves a callback of ours.
+    unsafe { libc::dl_iterate_phdr(Some(each), data) };
+    if outermost {
+        WALKS.fetch_sub(1, SeqCst);
+        thread::block().end_walk();
+    }
+}
+
+/// Waits until no walk is under way, and keeps new ones from beginning. The caller
+/// holds every lock that a walk could be waited for with.
+pub(crate) fn before_fork() {
+    FORKING.store(true, SeqCst);
+    // A signal's handler may fork in the midst of a walk of its own thread.
+    while !thread::block().is_walking() && WALKS.load(SeqCst) != 0 {
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+pub(crate) fn after_fork_parent() {
+    FORKING.store(false, SeqCst);
+}
+
+pub(crate) fn after_fork_child() {
+    WALKS.store(usize::from(thread::block().is_walking()), SeqCst);
+    FORKING.store(false, SeqCst);
 }
 
 /// How many objects the loader has added and removed so far.
@@ -62,9 +116,7 @@ pub(crate) fn while_loaded<R>(f: impl FnOnce((u64, u64)) -> R) -> R {
         }
         1
     }
-    fn callback<F: FnOnce((u64, u64)) -> R, R>(
-        _: &Visit<F, R>,
-    ) -> unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int {
+    fn callback<F: FnOnce((u64, u64)) -> R, R>(_: &Visit<F, R>) -> Each {
         first::<F, R>
     }
     let mut visit = Visit {
@@ -73,7 +125,7 @@ pub(crate) fn while_loaded<R>(f: impl FnOnce((u64, u64)) -> R) -> R {
     };
     let each = callback(&visit);
     // SAFETY: `first` matches the callback's type and `visit` outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut visit).cast()) };
+    unsafe { walk(each, (&raw mut visit).cast()) };
     match visit.result {
         Some(Ok(result)) => result,
         Some(Err(panic)) => std::panic::resume_unwind(panic),
@@ -109,7 +161,7 @@ pub(crate) fn list() -> Vec<Object> {
         0
     }
     // SAFETY: `each` matches the callback's type and `objects` outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut objects).cast()) };
+    unsafe { walk(each, (&raw mut objects).cast()) };
     objects
 }
 
@@ -155,7 +207,7 @@ pub(crate) fn c_library_function(name: &'static CStr) -> Option<u64> {
     }
     let mut search = Search { name, found: None };
     // SAFETY: `each` matches the callback's type and `search` outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(each), (&raw mut search).cast()) };
+    unsafe { walk(each, (&raw mut search).cast()) };
     search.found
 }
 

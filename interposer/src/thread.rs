@@ -32,6 +32,8 @@ pub(crate) struct Block {
     /// Whether the outermost hook is in its real call, which may never return:
     /// a signal's handler may end the process. Of meaning at depth 1 only.
     real: Cell<bool>,
+    /// Whether the thread walks through the loader's list.
+    walking: Cell<bool>,
 }
 
 /// The application's side of a call into a hook.
@@ -187,6 +189,19 @@ impl Block {
             1 => !self.real.get(),
             _ => true,
         }
+    }
+
+    /// Notes a walk through the loader's list. False if it is within another.
+    pub(crate) fn begin_walk(&self) -> bool {
+        !self.walking.replace(true)
+    }
+
+    pub(crate) fn end_walk(&self) {
+        self.walking.set(false);
+    }
+
+    pub(crate) fn is_walking(&self) -> bool {
+        self.walking.get()
     }
 
     pub(crate) fn origin(&self) -> Origin {

@@ -266,6 +266,20 @@ fn a_forked_child_starts_afresh() {
 }
 
 #[test]
+fn a_child_forked_in_the_midst_of_calls_finds_no_lock_held() {
+    // Unwinding walks through the loader's list, under a lock of the loader's.
+    for stacks in ["caller", "full", "full", "full"] {
+        let result = run(preloaded(program("forks_busy")).env("STREAMCHECK_STACKS", stacks));
+        assert_eq!(
+            (result.code, result.stdout.as_str()),
+            (Some(0), "forked\n"),
+            "{stacks}: {}",
+            result.stderr
+        );
+    }
+}
+
+#[test]
 fn a_host_function_orders_what_follows_it() {
     let result = run(&mut preloaded(program("hostfunc")));
     assert_eq!(
