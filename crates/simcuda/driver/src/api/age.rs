@@ -67,9 +67,12 @@ fn hide(name: &str, address: usize) {
     if found == 0
         || symbol.is_null()
         || info.dli_sname.is_null()
-        // SAFETY: a name that is not null is the loader's text.
-        || unsafe { CStr::from_ptr(info.dli_sname) }.to_bytes() != name.as_bytes()
-    {
+        if found == 0 || symbol.is_null() || info.dli_sname.is_null() {
+        return;
+    }
+    // SAFETY: not null, so the loader's text.
+    let own_name = unsafe { CStr::from_ptr(info.dli_sname) };
+    if own_name.to_bytes() != name.as_bytes() {
         return;
     }
     let symbol = symbol.cast::<libc::Elf64_Sym>();
