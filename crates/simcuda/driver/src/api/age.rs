@@ -47,7 +47,6 @@ unsafe extern "C" {
 /// Makes the export at `address` an undefined symbol, which the loader passes over.
 fn hide(name: &str, address: usize) {
     const RTLD_DL_SYMENT: c_int = 1;
-    const PAGE: usize = 4096;
     let mut info = libc::Dl_info {
         dli_fname: std::ptr::null(),
         dli_fbase: std::ptr::null_mut(),
@@ -64,10 +63,7 @@ fn hide(name: &str, address: usize) {
             RTLD_DL_SYMENT,
         )
     };
-    if found == 0
-        || symbol.is_null()
-        || info.dli_sname.is_null()
-        if found == 0 || symbol.is_null() || info.dli_sname.is_null() {
+    if found == 0 || symbol.is_null() || info.dli_sname.is_null() {
         return;
     }
     // SAFETY: not null, so the loader's text.
@@ -76,7 +72,9 @@ fn hide(name: &str, address: usize) {
         return;
     }
     let symbol = symbol.cast::<libc::Elf64_Sym>();
-    let start = symbol as usize & !(PAGE - 1);
+    // SAFETY: no conditions.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    let start = symbol as usize & !(page - 1);
     let length = symbol as usize + size_of::<libc::Elf64_Sym>() - start;
     // SAFETY: these pages are this library's symbol table, which nobody else is reading: it is being loaded.
     unsafe {
