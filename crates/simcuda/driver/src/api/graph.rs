@@ -29,6 +29,11 @@ api! {
         session(|s| s.lane(stream, per_thread))?;
         status.put(NOT_CAPTURING)
     }
+    "cuStreamGetCaptureInfo" 10010 => cuStreamGetCaptureInfo / cuStreamGetCaptureInfo_ptsz |per_thread|
+                                      (stream: u64, status: Out<u32>, _id: *mut u64) {
+        session(|s| s.lane(stream, per_thread))?;
+        status.put(NOT_CAPTURING)
+    }
     "cuStreamGetCaptureInfo" 11030 => cuStreamGetCaptureInfo_v2 / cuStreamGetCaptureInfo_v2_ptsz |per_thread|
                                       (stream: u64, status: Out<u32>, _id: *mut u64, _graph: *mut c_void,
                                        _dependencies: *mut c_void, _count: *mut usize) {

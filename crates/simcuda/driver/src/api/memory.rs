@@ -50,6 +50,35 @@ fn host_alloc(pointer: Out<u64>, size: usize, flags: u32) -> Status {
     })
 }
 
+fn host_register(address: u64, size: usize, flags: u32) -> Status {
+    session(|s| {
+        let (context, _) = s.context(0)?;
+        let size = size as u64;
+        let end = address
+            .checked_add(size)
+            .filter(|_| address != 0 && size != 0)
+            .ok_or(INVALID_VALUE)?;
+        if flags & !15 != 0 {
+            return Err(INVALID_VALUE);
+        }
+        let before = s.registered.range(..end).next_back();
+        if before.is_some_and(|(&base, registered)| base + registered.size > address)
+            || pinned(s, address).is_ok()
+        {
+            return Err(HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        s.registered.insert(
+            address,
+            Registered {
+                size,
+                flags,
+                context,
+            },
+        );
+        Ok(())
+    })
+}
+
 /// The base, size and flags of pinned host memory at `address`.
 fn pinned(s: &State, address: u64) -> Status<(u64, u64, u32)> {
     if let Some((base, allocation)) = s.allocation(address)
@@ -224,21 +253,11 @@ api! {
             Ok(())
         })
     }
+    "cuMemHostRegister" 4000 => cuMemHostRegister(address: u64, size: usize, flags: u32) {
+        host_register(address, size, flags)
+    }
     "cuMemHostRegister" 6050 => cuMemHostRegister_v2(address: u64, size: usize, flags: u32) {
-        session(|s| {
-            let (context, _) = s.context(0)?;
-            let size = size as u64;
-            let end = address.checked_add(size).filter(|_| address != 0 && size != 0).ok_or(INVALID_VALUE)?;
-            if flags & !15 != 0 {
-                return Err(INVALID_VALUE);
-            }
-            let before = s.registered.range(..end).next_back();
-            if before.is_some_and(|(&base, registered)| base + registered.size > address) || pinned(s, address).is_ok() {
-                return Err(HOST_MEMORY_ALREADY_REGISTERED);
-            }
-            s.registered.insert(address, Registered { size, flags, context });
-            Ok(())
-        })
+        host_register(address, size, flags)
     }
     "cuMemHostUnregister" 4000 => cuMemHostUnregister(address: u64) {
         session(|s| {

@@ -31,7 +31,6 @@ unsupported! {
     cuGraphNodeGetType cuGraphNodeSetEnabled cuGraphNodeSetParams cuGraphNodeSetParams_v2
     cuGraphReleaseUserObject cuGraphRemoveDependencies cuGraphRemoveDependencies_v2
     cuGraphRetainUserObject cuStreamBeginCaptureToCig cuStreamBeginCaptureToGraph
-    cuStreamBeginRecaptureToGraph cuStreamEndCaptureToCig cuStreamGetCaptureInfo
-    cuStreamUpdateCaptureDependencies cuStreamUpdateCaptureDependencies_v2 cuUserObjectCreate
-    cuUserObjectRelease cuUserObjectRetain
+    cuStreamBeginRecaptureToGraph cuStreamEndCaptureToCig cuStreamUpdateCaptureDependencies
+    cuStreamUpdateCaptureDependencies_v2 cuUserObjectCreate cuUserObjectRelease cuUserObjectRetain
 }
