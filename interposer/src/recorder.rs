@@ -215,6 +215,18 @@ pub(crate) fn blind_spot(call: &Call, kind: &str, example: &str) {
     });
 }
 
+/// Records the name that the application gave a stream.
+pub(crate) fn stream_named(call: &Call, stream: StreamRef, name: &str) {
+    place::learn();
+    let news = with_core(|core| {
+        let name = core.engine.names_mut().intern(name);
+        core.take_in(call, Action::StreamNamed { stream, name })
+    });
+    if let Some(news) = news.flatten() {
+        with_room(|| desk::tell(news));
+    }
+}
+
 /// Records a launch. `key` stands for the kernel in the cache; `learn` finds out
 /// about it where the cache has nothing, with no lock held.
 pub(crate) fn launched(

@@ -80,6 +80,8 @@ impl Stacks {
     pub(crate) fn of(&mut self, origin: &Origin, action: &Action) -> StackId {
         match self.policy {
             Policy::None => StackId(0),
+            // It came through no entry stub.
+            _ if matches!(action, Action::StreamNamed { .. }) => StackId(0),
             Policy::Caller => self.at_site(origin.return_address, 0, None, |_| origin_only(origin)),
             Policy::Full => match action {
                 Action::Launched { stream, .. }

@@ -21,6 +21,7 @@ mod other_work;
 mod peers;
 mod pools;
 pub(crate) mod signals;
+mod stream_names;
 mod streams;
 pub(crate) mod unseen_order;
 mod volumes;

@@ -291,6 +291,27 @@ fn a_host_function_orders_what_follows_it() {
 }
 
 #[test]
+fn streams_bear_the_names_that_nvtx_gave_them() {
+    let names = program("names");
+    let library = common::library();
+    let named = run(preloaded(&names).env("NVTX_INJECTION64_PATH", library));
+    assert_eq!(
+        (named.code, named.stdout.as_str()),
+        (Some(66), "attached\n")
+    );
+    for name in ["copies", "kernels \u{b5}"] {
+        assert!(named.stderr.contains(name), "{}", named.stderr);
+    }
+    let alone = run(&mut preloaded(&names));
+    assert_eq!((alone.code, alone.stdout.as_str()), (Some(66), "alone\n"));
+    assert!(
+        !alone.stderr.contains("kernels \u{b5} ("),
+        "{}",
+        alone.stderr
+    );
+}
+
+#[test]
 fn a_cancelled_thread_leaves_nothing_locked() {
     let result = run(preloaded(program("cancel")).env("STANDIN_WAITS_FOREVER", "1"));
     assert_eq!(
