@@ -27,7 +27,7 @@ fn fill_box(
         ),
     };
     if to.height == height || depth <= 1 {
-        return fill(to.address, height * depth);
+        return fill(to.address, height.saturating_mul(depth));
     }
     (0..depth)
         .try_for_each(|layer| fill(to.address + (layer * to.height * to.pitch) as u64, height))

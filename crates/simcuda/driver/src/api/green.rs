@@ -110,7 +110,7 @@ api! {
                 only_multiprocessors(resource.kind).map(|()| resource.count)
             })
             .collect();
-        let total = counts?.into_iter().sum();
+        let total = counts?.into_iter().fold(0, u32::saturating_add);
         if total == 0 {
             return Err(INVALID_VALUE);
         }

@@ -56,6 +56,7 @@ static void linear(void) {
   IS(cudaMemcpyBatchAsync(targets, sources, sizes, 3, attributes, firsts, 3, NULL), 1);
   IS(cudaMemcpyBatchAsync(targets, sources, sizes, 3, attributes, firsts, 3, LEGACY), 1);
   OK(cudaMemcpyBatchAsync_ptsz(targets, sources, sizes, 3, attributes, firsts, 3, NULL));
+  OK(cudaDeviceSynchronize());
   attributes[2].order = 0;
   IS(cudaMemcpyBatchAsync(targets, sources, sizes, 3, attributes, firsts, 3, s), 1);
   size_t fault = 77;
