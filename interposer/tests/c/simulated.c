@@ -172,6 +172,21 @@ static void peers(const char *name) {
   fill(there, 64, other);
 }
 
+/* The event is the first device's. Recorded on the other it stays as it was. */
+static void refused_record(void) {
+  event_t event;
+  void *memory;
+  OK(cudaEventCreate(&event));
+  OK(cudaMallocAsync(&memory, 64, one));
+  OK(cudaEventRecord(event, one));
+  OK(cudaSetDevice(1));
+  stream_t other = new_stream();
+  if (!cudaEventRecord(event, other)) exit(4);
+  OK(cudaSetDevice(0));
+  OK(cudaStreamWaitEvent(two, event, 0));
+  fill(memory, 64, two);
+}
+
 static void managed(const char *name) {
   void *memory;
   size_t size = 4096;
@@ -187,8 +202,16 @@ static void pools(void) {
   void *pool, *memory;
   OK(cudaMemPoolCreate(&pool, &properties));
   OK(cudaMallocFromPoolAsync(&memory, 1024, pool, one));
-  OK(cudaMemPoolDestroy(pool));
   OK(cudaFreeAsync(memory, one));
+  OK(cudaMemPoolDestroy(pool));
+  /* The next pool may have its handle. */
+  OK(cudaMemPoolCreate(&pool, &properties));
+  OK(cudaMallocFromPoolAsync(&memory, 1024, pool, two));
+  fill(memory, 1024, two);
+  /* Outstanding allocations stay valid. */
+  OK(cudaMemPoolDestroy(pool));
+  fill(memory, 1024, two);
+  OK(cudaFreeAsync(memory, two));
 }
 
 /* Two green contexts; the second's streams use what the first's have written. */
@@ -279,6 +302,7 @@ int main(int count, char **arguments) {
   else if (is(name, "volumes")) volumes();
   else if (is(name, "arrays")) arrays();
   else if (strstr(name, "peer")) peers(name);
+  else if (is(name, "refused-record")) refused_record();
   else if (strstr(name, "managed") || is(name, "discard-race")) managed(name);
   else if (is(name, "pools")) pools();
   else if (strstr(name, "green") || strstr(name, "execution")) green_contexts(name);

@@ -304,11 +304,7 @@ fn streams_bear_the_names_that_nvtx_gave_them() {
     }
     let alone = run(&mut preloaded(&names));
     assert_eq!((alone.code, alone.stdout.as_str()), (Some(66), "alone\n"));
-    assert!(
-        !alone.stderr.contains("kernels \u{b5} ("),
-        "{}",
-        alone.stderr
-    );
+    assert!(!alone.stderr.contains("kernels \u{b5}"), "{}", alone.stderr);
 }
 
 #[test]

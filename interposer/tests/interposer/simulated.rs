@@ -224,13 +224,30 @@ fn managed_memory_moves_in_stream_order() {
 #[test]
 fn pools_are_told_apart() {
     let seen = clean("pools");
-    let mut pools = seen.actions().filter_map(|action| match action {
-        Action::Allocated { pool, .. } | Action::PoolDestroyed { pool } => Some(pool),
-        _ => None,
-    });
-    let pool = pools.next().expect("the allocation's");
-    assert_ne!(pool.0, 0);
-    assert_eq!(pools.collect::<Vec<_>>(), [pool]);
+    let pools: Vec<(bool, u64)> = seen
+        .actions()
+        .filter_map(|action| match action {
+            Action::Allocated { pool, .. } => Some((true, pool.0)),
+            Action::PoolDestroyed { pool } => Some((false, pool.0)),
+            _ => None,
+        })
+        .collect();
+    let [
+        (true, first),
+        (false, first_gone),
+        (true, second),
+        (false, second_gone),
+    ] = pools[..]
+    else {
+        panic!("{pools:?}");
+    };
+    assert_ne!(first, 0);
+    assert_eq!((first, second), (first_gone, second_gone));
+}
+
+#[test]
+fn a_record_that_was_refused_is_none() {
+    clean("refused-record");
 }
 
 #[test]
