@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #ifdef __CUDACC__
@@ -111,16 +112,41 @@ KERNEL_HANDLE(fill_view)
 KERNEL_HANDLE(nothing)
 
 #define LAUNCH(kernel, stream, ...)                                                              \
+    LAUNCH_BY(cudaLaunchKernel, kernel, stream, __VA_ARGS__)
+
+#endif
+
+/* Launches by `call`, which takes what cudaLaunchKernel takes. */
+#define LAUNCH_BY(call, kernel, stream, ...)                                                     \
     do {                                                                                         \
         struct params_##kernel launch_params_ = {__VA_ARGS__};                                   \
         void *launch_args_[8] = {NULL};                                                          \
         dim3 launch_grid_ = {GRID_SIZE, 1, 1}, launch_block_ = {BLOCK_SIZE, 1, 1};               \
         point_##kernel(launch_args_, &launch_params_);                                           \
-        CHECK(cudaLaunchKernel((const void *)kernel, launch_grid_, launch_block_, launch_args_,  \
-                               0, stream));                                                      \
+        CHECK(call((const void *)kernel, launch_grid_, launch_block_, launch_args_, 0, stream)); \
     } while (0)
 
-#endif
+#define LAUNCH_COOPERATIVE(kernel, stream, ...)                                                  \
+    LAUNCH_BY(cudaLaunchCooperativeKernel, kernel, stream, __VA_ARGS__)
+
+/* Launches by cudaLaunchKernelExC with one attribute: `field` of `id` is `value`. */
+#define LAUNCH_WITH(id_, field_, value_, kernel, stream_, ...)                                   \
+    do {                                                                                         \
+        struct params_##kernel launch_params_ = {__VA_ARGS__};                                   \
+        void *launch_args_[8] = {NULL};                                                          \
+        cudaLaunchAttribute launch_attribute_;                                                   \
+        cudaLaunchConfig_t launch_config_;                                                       \
+        memset(&launch_attribute_, 0, sizeof launch_attribute_);                                 \
+        memset((void *)&launch_config_, 0, sizeof launch_config_);                               \
+        launch_attribute_.id = id_, launch_attribute_.val.field_ = value_;                       \
+        launch_config_.gridDim.x = GRID_SIZE, launch_config_.blockDim.x = BLOCK_SIZE;            \
+        launch_config_.gridDim.y = launch_config_.gridDim.z = 1;                                 \
+        launch_config_.blockDim.y = launch_config_.blockDim.z = 1;                               \
+        launch_config_.stream = stream_;                                                         \
+        launch_config_.attrs = &launch_attribute_, launch_config_.numAttrs = 1;                  \
+        point_##kernel(launch_args_, &launch_params_);                                           \
+        CHECK(cudaLaunchKernelExC(&launch_config_, (const void *)kernel, launch_args_));         \
+    } while (0)
 
 /* The parameters as the kernel's parameter buffer lays them out: each at its natural alignment. */
 struct params_fill { float *out; int n; float value; };
@@ -128,6 +154,28 @@ struct params_twice { const float *in; float *out; int n; };
 struct params_saxpy { int n; float a; const float *x; float *y; };
 struct params_slow_fill { float *out; int n; float value; long long cycles; };
 struct params_fill_view { struct View view; float value; };
+struct params_nothing { char none; };
+
+#define POINTS static inline __attribute__((always_inline, unused)) void
+
+POINTS point_fill(void **args, struct params_fill *p) {
+    args[0] = &p->out, args[1] = &p->n, args[2] = &p->value;
+}
+POINTS point_twice(void **args, struct params_twice *p) {
+    args[0] = &p->in, args[1] = &p->out, args[2] = &p->n;
+}
+POINTS point_saxpy(void **args, struct params_saxpy *p) {
+    args[0] = &p->n, args[1] = &p->a, args[2] = &p->x, args[3] = &p->y;
+}
+POINTS point_slow_fill(void **args, struct params_slow_fill *p) {
+    args[0] = &p->out, args[1] = &p->n, args[2] = &p->value, args[3] = &p->cycles;
+}
+POINTS point_fill_view(void **args, struct params_fill_view *p) {
+    args[0] = &p->view, args[1] = &p->value;
+}
+POINTS point_nothing(void **args, struct params_nothing *p) {
+    (void)args, (void)p;
+}
 
 #define FIELD(kernel, field)                                                                     \
     offsetof(struct params_##kernel, field), sizeof(((struct params_##kernel *)0)->field)
@@ -189,27 +237,6 @@ HOST_C void simcuda_kernel__Z7nothingv(void **params, const unsigned dims[6]) {
 
 #ifndef __CUDACC__
 
-#define POINTS static inline __attribute__((always_inline, unused)) void
-
-POINTS point_fill(void **args, struct params_fill *p) {
-    args[0] = &p->out, args[1] = &p->n, args[2] = &p->value;
-}
-POINTS point_twice(void **args, struct params_twice *p) {
-    args[0] = &p->in, args[1] = &p->out, args[2] = &p->n;
-}
-POINTS point_saxpy(void **args, struct params_saxpy *p) {
-    args[0] = &p->n, args[1] = &p->a, args[2] = &p->x, args[3] = &p->y;
-}
-POINTS point_slow_fill(void **args, struct params_slow_fill *p) {
-    args[0] = &p->out, args[1] = &p->n, args[2] = &p->value, args[3] = &p->cycles;
-}
-POINTS point_fill_view(void **args, struct params_fill_view *p) {
-    args[0] = &p->view, args[1] = &p->value;
-}
-struct params_nothing { char none; };
-POINTS point_nothing(void **args, struct params_nothing *p) {
-    (void)args, (void)p;
-}
 
 /* What the loader-time code of an nvcc object does. The image is empty (data is NULL): there is
  * no GPU code, only names. */
