@@ -2,6 +2,7 @@
 
 pub(crate) mod arena;
 pub(crate) mod array;
+pub(crate) mod context;
 pub(crate) mod dma;
 pub(crate) mod handle;
 pub(crate) mod mapping;
