@@ -462,3 +462,41 @@ mod driver {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(region: Region) -> Vec<u64> {
+        let rows = (0..region.rows).map(|row| region.address + row * region.pitch);
+        rows.flat_map(|start| start..start + region.width).collect()
+    }
+
+    #[test]
+    fn a_folded_volume_has_its_slices_bytes() {
+        let mut folded = 0;
+        for seed in 0..3u64.pow(5) {
+            let pick = |place: u32| seed / 3u64.pow(place) % 3;
+            let extent = Extent {
+                width: 1 + pick(0),
+                height: 1 + pick(1),
+                depth: 1 + pick(2),
+            };
+            let volume = Volume {
+                address: 100,
+                pitch: extent.width + pick(3),
+                height: extent.height + pick(4),
+            };
+            let slices = (0..extent.depth).map(|index| volume.slice(extent, index));
+            let of_slices: Vec<u64> = slices.flat_map(bytes).collect();
+            if let Some(region) = volume.folded(extent) {
+                folded += 1;
+                assert_eq!(bytes(region), of_slices, "{region:?}");
+            } else {
+                let gaps = volume.pitch > extent.width && volume.height > extent.height;
+                assert!(gaps && extent.height > 1 && extent.depth > 1);
+            }
+        }
+        assert!(folded > 100);
+    }
+}

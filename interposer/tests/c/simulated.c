@@ -109,6 +109,22 @@ static void values(const char *name) {
   fill(memory, 1024, two);
 }
 
+/* More sources than are watched at a time. */
+static void many_sources(void) {
+  enum { COUNT = 1030 };
+  static void *targets[COUNT];
+  static const void *sources[COUNT];
+  static size_t sizes[COUNT], first;
+  attributes_t attributes = {.order = STREAM};
+  char *memory = device(COUNT);
+  for (int i = 0; i < COUNT; i++) {
+    targets[i] = memory + i;
+    sources[i] = malloc(64);
+    sizes[i] = 1;
+  }
+  OK(cudaMemcpyBatchAsync(targets, sources, sizes, COUNT, &attributes, &first, 1, one));
+}
+
 static void batches(const char *name) {
   char *memory = device(64), *first = malloc(1 << 16), *second = malloc(1 << 16), *third = pinned(16);
   void *targets[] = {memory, memory + 16, memory + 32};
@@ -298,6 +314,7 @@ int main(int count, char **arguments) {
   one = new_stream();
   two = new_stream();
   if (strstr(name, "values")) values(name);
+  else if (is(name, "many-sources")) many_sources();
   else if (strstr(name, "batch")) batches(name);
   else if (is(name, "volumes")) volumes();
   else if (is(name, "arrays")) arrays();

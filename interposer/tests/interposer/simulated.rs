@@ -142,6 +142,11 @@ fn a_batch_tells_when_each_source_is_read() {
 }
 
 #[test]
+fn sources_that_are_too_many_are_counted() {
+    assert_eq!(see("many-sources").blind_spots, ["forgotten-sources"]);
+}
+
+#[test]
 fn volumes_are_told_exactly() {
     let seen = clean("volumes");
     let mut regions = seen.actions().filter_map(|action| match action {
