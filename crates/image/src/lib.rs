@@ -11,12 +11,14 @@
 //! All input may be damaged or made to harm: nothing here panics, and what a part or a list
 //! may take of memory is bounded. What cannot be read is left out, never guessed.
 
+mod access;
 mod bytes;
 mod cubin;
 mod fatbin;
 mod locate;
 mod ptx;
 
+pub use access::{Access, Accesses};
 pub use fatbin::{Part, Reader};
 pub use locate::{Found, Memory, locate};
 
@@ -55,6 +57,19 @@ pub type Kernels = BTreeMap<String, Option<Vec<Param>>>;
 pub type Globals = BTreeMap<String, Global>;
 
 impl Part<'_> {
+    /// What a kernel does with the pointers among its parameters; `None` where this part does
+    /// not say, as cubins do not.
+    #[must_use]
+    pub fn accesses(&self, kernel: &str) -> Option<Accesses> {
+        match self {
+            Self::Cubin(_) => None,
+            Self::Ptx(text) => {
+                let definition = ptx::entry(text, kernel)?;
+                access::accesses(&ptx::Entry::parse(&definition)?)
+            }
+        }
+    }
+
     /// The kernels that it defines.
     #[must_use]
     pub fn kernels(&self) -> Kernels {

@@ -72,26 +72,93 @@ fn read_entry(statement: &str, kernels: &mut Kernels) {
         return;
     };
     let signature = &statement[at + ".entry".len()..];
-    let name = signature
-        .trim_start()
-        .split(|letter: char| letter == '(' || letter.is_whitespace())
-        .next()
-        .unwrap_or_default();
+    let name = name(signature);
+    let params = params(signature).map(|params| params.into_iter().map(|(_, param)| param));
+    if !name.is_empty() {
+        kernels.insert(
+            name.to_owned(),
+            params.and_then(|params| checked(params.collect())),
+        );
+    }
+}
+
+/// The name that stands after `.entry`.
+fn name(signature: &str) -> &str {
+    let ends = |letter: char| letter == '(' || letter.is_whitespace();
+    let name = signature.trim_start().split(ends).next();
+    name.unwrap_or_default()
+}
+
+/// The names and places of the parameters in a signature.
+fn params(signature: &str) -> Option<Vec<(&str, Param)>> {
     let list = signature
         .find('(')
         .and_then(|open| Some(&signature[open + 1..open + signature[open..].find(')')?]));
     let mut end = 0;
-    let params = list
-        .unwrap_or_default()
+    list.unwrap_or_default()
         .split(',')
         .filter(|param| param.contains(".param"))
         .map(|param| {
-            let (_, size, align) = declaration(param)?;
-            place(&mut end, size, align)
+            let (name, size, align) = declaration(param)?;
+            Some((name, place(&mut end, size, align)?))
         })
-        .collect::<Option<Vec<_>>>();
-    if !name.is_empty() {
-        kernels.insert(name.to_owned(), params.and_then(checked));
+        .collect()
+}
+
+/// The definition of a kernel, from the word after `.entry` to its closing brace, without
+/// comments.
+pub(crate) fn entry(text: &str, wanted: &str) -> Option<String> {
+    let definition = |(at, entry): (usize, &str)| {
+        let rest = &text[at + entry.len()..];
+        (name(rest) == wanted).then(|| until_closed(rest)).flatten()
+    };
+    text.match_indices(".entry").find_map(definition)
+}
+
+/// `text` up to the brace that closes its first one; `None` where a semicolon comes first.
+fn until_closed(text: &str) -> Option<String> {
+    let mut out = String::new();
+    let (mut rest, mut depth) = (text, 0usize);
+    while let Some(at) = rest.find(['{', '}', ';', '/']) {
+        out.push_str(&rest[..at]);
+        let here = &rest[at..];
+        let length = match here.as_bytes() {
+            [b'/', b'/', ..] => here.find('\n')?,
+            [b'/', b'*', ..] => here.find("*/")? + 2,
+            [letter, ..] => {
+                out.push(char::from(*letter));
+                match letter {
+                    b'{' => depth += 1,
+                    b'}' if depth <= 1 => return Some(out),
+                    b'}' => depth -= 1,
+                    b';' if depth == 0 => return None,
+                    _ => {}
+                }
+                1
+            }
+            [] => return None,
+        };
+        rest = &here[length..];
+    }
+    None
+}
+
+/// A kernel's definition.
+pub(crate) struct Entry<'a> {
+    /// The names and places of its parameters, where they are understood.
+    pub(crate) params: Option<Vec<(&'a str, Param)>>,
+    /// What stands in its braces.
+    pub(crate) body: &'a str,
+}
+
+impl<'a> Entry<'a> {
+    /// Takes apart what [`entry`] found.
+    pub(crate) fn parse(definition: &'a str) -> Option<Self> {
+        let (signature, body) = definition.split_once('{')?;
+        Some(Self {
+            params: params(signature),
+            body: body.strip_suffix('}')?,
+        })
     }
 }
 
