@@ -58,6 +58,7 @@ fn launch(n: u64, pointers: u64, blocks: u64) -> Operation {
         .map(|i| Pointer {
             address: address(i),
             mode: Mode::Write,
+            shift: 0,
         })
         .collect();
     operation(Action::Launched {

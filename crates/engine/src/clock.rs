@@ -66,6 +66,14 @@ impl Times {
 /// A wait for a value that no write seen so far ends; see `order`.
 pub(crate) type WaitId = u32;
 
+/// An open wait that what follows comes after.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Awaited {
+    pub(crate) wait: WaitId,
+    /// It was taken so, as part of everything there was.
+    pub(crate) guessed: bool,
+}
+
 /// What a timeline knows of the others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock {
@@ -73,7 +81,7 @@ pub(crate) struct Clock {
     /// What is promised, where that is less.
     promised: Option<Times>,
     /// Open waits that what follows comes after.
-    awaits: SmallVec<[WaitId; 2]>,
+    awaits: SmallVec<[Awaited; 2]>,
 }
 
 impl Clock {
@@ -93,9 +101,14 @@ impl Clock {
         } else {
             self.seen.join(&theirs.seen, frontier.epoch);
         }
-        for wait in &theirs.awaits {
-            if !self.awaits.contains(wait) {
-                self.awaits.push(*wait);
+        self.join_awaits(&theirs.awaits);
+    }
+
+    fn join_awaits(&mut self, theirs: &[Awaited]) {
+        for theirs in theirs {
+            match self.awaits.iter_mut().find(|mine| mine.wait == theirs.wait) {
+                Some(mine) => mine.guessed &= theirs.guessed,
+                None => self.awaits.push(*theirs),
             }
         }
     }
@@ -110,8 +123,18 @@ pub(crate) struct Frontier {
 
 impl Frontier {
     /// The open waits that it comes after.
-    pub(crate) fn awaits(&self) -> &[WaitId] {
+    pub(crate) fn awaits(&self) -> &[Awaited] {
         &self.clock.awaits
+    }
+
+    /// The same, for whom it only may come before: that ends no wait.
+    pub(crate) fn guessed(mut self) -> Self {
+        if self.clock.awaits.iter().any(|awaited| !awaited.guessed) {
+            for awaited in &mut Arc::make_mut(&mut self.clock).awaits {
+                awaited.guessed = true;
+            }
+        }
+        self
     }
 }
 
@@ -175,13 +198,16 @@ impl Timeline {
 
     /// The open waits that what follows comes after.
     #[inline]
-    pub(crate) fn awaits(&self) -> &[WaitId] {
+    pub(crate) fn awaits(&self) -> &[Awaited] {
         &self.clock.awaits
     }
 
     /// What follows comes after this open wait.
     pub(crate) fn await_value(&mut self, wait: WaitId) {
-        Arc::make_mut(&mut self.clock).awaits.push(wait);
+        Arc::make_mut(&mut self.clock).awaits.push(Awaited {
+            wait,
+            guessed: false,
+        });
         self.now.time += 1;
         self.published = false;
     }
@@ -189,10 +215,10 @@ impl Timeline {
     /// Keeps the waits that are still open. Frontiers from before may hold more,
     /// which whoever learns them drops in turn.
     pub(crate) fn retain_awaits(&mut self, open: impl Fn(WaitId) -> bool) {
-        if !self.clock.awaits.iter().all(|wait| open(*wait)) {
+        if !self.clock.awaits.iter().all(|awaited| open(awaited.wait)) {
             Arc::make_mut(&mut self.clock)
                 .awaits
-                .retain(|wait| open(*wait));
+                .retain(|awaited| open(awaited.wait));
         }
     }
 
@@ -225,6 +251,10 @@ impl Timeline {
             self.knows(frontier.epoch)
         };
         if known {
+            // The host may have been told of the work and not of the wait.
+            if !frontier.awaits().is_empty() {
+                Arc::make_mut(&mut self.clock).join_awaits(frontier.awaits());
+            }
             return false;
         }
         Arc::make_mut(&mut self.clock).join(frontier, promised);

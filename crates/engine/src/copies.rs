@@ -55,14 +55,16 @@ impl Engine {
         &mut self,
         call: &Call,
         stream: StreamRef,
-        to: Region,
-        from: Region,
+        layers: &[(Region, Region)],
         direction: Direction,
         host: HostMemory,
         synchronous: bool,
         found: &mut Vec<Violation>,
     ) {
         self.copies += 1;
+        // One layer stands for all: they lie in the same memory.
+        let nothing = Region::linear(0, 0);
+        let (to, from) = layers.first().copied().unwrap_or((nothing, nothing));
         let (from_host, to_host) = match direction {
             Direction::HostToHost => (Some(true), Some(true)),
             Direction::HostToDevice => (Some(true), Some(false)),
@@ -87,20 +89,19 @@ impl Engine {
         // Pageable memory is the C library's: what is remembered of its address
         // says nothing, and the call is done with it when it returns. An array has no
         // address.
-        for (side, region, mode) in [(source, from, Mode::Read), (target, to, Mode::Write)] {
-            if side != Side::Pageable && region.bytes() != 0 {
-                uses.push(Touch::new(Footprint::Exact(region), mode));
+        for &(to, from) in layers {
+            for (side, region, mode) in [(source, from, Mode::Read), (target, to, Mode::Write)] {
+                if side != Side::Pageable && region.bytes() != 0 {
+                    uses.push(Touch::new(Footprint::Exact(region), mode));
+                }
             }
         }
         self.touch(id, access, &uses, found);
         if !synchronous {
             for (side, region) in [(source, from), (target, to)] {
                 if side == Side::Pageable {
-                    found.push(sc201_pageable_async_copy::check(
-                        op,
-                        region.address,
-                        region.bytes(),
-                    ));
+                    let bytes = region.bytes().saturating_mul(layers.len() as u64);
+                    found.push(sc201_pageable_async_copy::check(op, region.address, bytes));
                     break;
                 }
             }
@@ -177,27 +178,23 @@ impl Engine {
         for copy in copies {
             let source = self.side(copy.from, None, copy.host);
             let target = self.side(copy.to, None, copy.host);
-            let host = |side| matches!(side, Side::Pageable | Side::Pinned);
             if copy.from.bytes() != 0 {
-                // A host source read during the call is done with when that returns.
-                match (copy.order, source) {
-                    (SourceOrder::DuringCall, Side::Pageable) => {
-                        found.push(sc201_pageable_async_copy::check(
-                            access.op,
-                            copy.from.address,
-                            copy.from.bytes(),
-                        ));
-                    }
-                    (SourceOrder::DuringCall, side) if host(side) => {}
-                    (order, side) => {
-                        if side == Side::Pageable {
-                            self.system_memory(copy.from, access, call);
-                        }
-                        touched.push(Touch {
-                            early: order == SourceOrder::Any,
-                            ..Touch::new(Footprint::Exact(copy.from), Mode::Read)
-                        });
-                    }
+                let during = copy.order == SourceOrder::DuringCall;
+                if during && source == Side::Pageable {
+                    found.push(sc201_pageable_async_copy::check(
+                        access.op,
+                        copy.from.address,
+                        copy.from.bytes(),
+                    ));
+                } else if source == Side::Pageable {
+                    self.system_memory(copy.from, access, call);
+                }
+                if source != Side::Pageable || self.memory.live(copy.from.address).is_some() {
+                    touched.push(Touch {
+                        early: copy.order != SourceOrder::Stream,
+                        over: during,
+                        ..Touch::new(Footprint::Exact(copy.from), Mode::Read)
+                    });
                 }
             }
             if copy.to.bytes() != 0 {
@@ -217,7 +214,7 @@ impl Engine {
             .iter()
             .filter_map(|touch| match touch.footprint {
                 Footprint::Exact(region) => Some((region, touch.mode)),
-                Footprint::Pointer(_) => None,
+                Footprint::Pointer(..) => None,
             })
             .collect();
         regions.sort_unstable_by_key(|(region, _)| region.address);
@@ -275,7 +272,10 @@ impl Engine {
             if block.kind != MemoryKind::System || block.address != address {
                 return false;
             }
-            let pending = block.uses.iter().any(|last| !order.host_knows(last.epoch));
+            let pending = block
+                .uses
+                .iter()
+                .any(|last| !order.host_is_promised(last.epoch));
             if !pending {
                 memory.remove(address);
             }

@@ -45,6 +45,8 @@ pub(crate) struct Touch {
     pub(crate) early: bool,
     /// Streams signal each other with it: it has to be there, and races with nothing.
     pub(crate) signals: bool,
+    /// It is over when the call returns.
+    pub(crate) over: bool,
 }
 
 impl Touch {
@@ -54,6 +56,7 @@ impl Touch {
             mode,
             early: false,
             signals: false,
+            over: false,
         }
     }
 }
@@ -321,7 +324,17 @@ impl Engine {
                 host,
                 synchronous,
             } => {
-                self.copied(call, stream, to, from, direction, host, synchronous, found);
+                let layers = [(to, from)];
+                self.copied(call, stream, &layers, direction, host, synchronous, found);
+            }
+            Action::CopiedInLayers {
+                stream,
+                ref layers,
+                direction,
+                host,
+                synchronous,
+            } => {
+                self.copied(call, stream, layers, direction, host, synchronous, found);
             }
             Action::CopiedTogether { stream, ref copies } => {
                 self.copied_together(call, stream, copies, found);
@@ -622,7 +635,10 @@ impl Engine {
             .enumerate()
             .filter(|(_, pointer)| pointer.mode != Mode::Doubtful)
             .filter(|(place, _)| !self.ends_a_range(*place, pointers))
-            .map(|(_, pointer)| Touch::new(Footprint::Pointer(pointer.address), pointer.mode))
+            .map(|(_, pointer)| {
+                let footprint = Footprint::Pointer(pointer.address, pointer.shift);
+                Touch::new(footprint, pointer.mode)
+            })
             .collect();
         self.serializes(
             id,
@@ -713,6 +729,7 @@ impl Engine {
             mode,
             early,
             signals,
+            over,
         } = touch;
         let used = Use {
             order: &self.order,
@@ -724,34 +741,50 @@ impl Engine {
             strict: false,
         };
         let Some(allocation) = self.memory.live_mut(address) else {
-            if let Some(past) = self.memory.freed(address) {
-                push_once(found, reported, sc102_use_after_free::check(&used, past));
+            match self.memory.freed(address) {
+                // The part of a union that is not in use, or of a structure, may hold
+                // what was there before.
+                Some(_) if mode == Mode::Unknown => {
+                    self.blind_spot("freed-pointers-in-structs", access.op.kernel);
+                }
+                Some(past) => {
+                    push_once(found, reported, sc102_use_after_free::check(&used, past));
+                }
+                None => {}
             }
             return;
         };
         if let Some(violation) = rules::check_lifetime(&used, allocation) {
             push_once(found, reported, violation);
-            allocation.used(access);
+            if !over {
+                allocation.used(access);
+            }
             return;
         }
-        if signals {
-            allocation.used(access);
-            return;
-        }
-        if let Some(violation) = sc109_data_race::check(&used, allocation) {
+        let race = |used: &Use<'_>| match signals {
+            true => None,
+            false => sc109_data_race::check(used, allocation),
+        };
+        if let Some(violation) = race(&used) {
             push_once(found, reported, violation);
         } else if self.order.leans() {
             let strict = Use {
                 strict: true,
                 ..used
             };
-            let leans = rules::check_lifetime(&strict, allocation)
-                .or_else(|| sc109_data_race::check(&strict, allocation));
+            let leans = rules::check_lifetime(&strict, allocation).or_else(|| race(&strict));
             if let Some(violation) = leans {
                 push_once(found, reported, violation.leaning());
             }
         }
+        if over {
+            return;
+        }
         allocation.used(access);
+        // What an access of unknown order would supersede can still race.
+        if signals || access.op.order_unknown {
+            return;
+        }
         let order = &self.order;
         self.evicted_accesses += allocation.shadow.add(
             footprint,

@@ -69,13 +69,15 @@ impl Allocation {
         self.address.saturating_add(self.size.max(1))
     }
 
-    /// A use supersedes the last one on the same timeline.
+    /// A use supersedes the last one on the same timeline, unless nothing can be said
+    /// of it: its order to what follows is not known.
     pub(crate) fn used(&mut self, access: Access) {
         match self
             .uses
             .iter_mut()
             .find(|known| known.epoch.slot == access.epoch.slot)
         {
+            Some(known) if access.op.order_unknown && !known.op.order_unknown => {}
             Some(known) => *known = access,
             None => self.uses.push(access),
         }

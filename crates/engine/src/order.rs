@@ -24,7 +24,7 @@ use streamcheck_model::{
     Call, Condition, ContextId, DeviceId, Flag, Handle, NameId, StreamRef, ThreadId,
 };
 
-use crate::clock::{Epoch, Frontier, HOST, Slot, Time, Timeline};
+use crate::clock::{Awaited, Epoch, Frontier, HOST, Slot, Time, Timeline};
 use crate::graph::{Link, Reason, SegmentGraph};
 use crate::op::{Access, OpRef};
 use crate::values::{Ended, Values};
@@ -347,7 +347,10 @@ impl Order {
     /// out from now on comes after what the host knows.
     fn timeline(&mut self) -> Timeline {
         const LOOKED_AT: usize = 16;
-        let over = |id: &StreamId| self.host.is_promised(self.stream(*id).line.now());
+        let over = |id: &StreamId| {
+            let line = &self.stream(*id).line;
+            self.host.is_promised(line.now()) && line.awaits().is_empty()
+        };
         let place = self.destroyed.iter().take(LOOKED_AT).position(over);
         if let Some(old) = place.and_then(|place| self.destroyed.remove(place)) {
             self.current.retain(|id| *id != old);
@@ -377,27 +380,32 @@ impl Order {
             Some(call),
         );
         self.leans |= news && reason == Reason::ImplicitSync;
-        // A guess ends no wait.
-        if reason != Reason::Unseen && !frontier.awaits().is_empty() {
-            let ended: Vec<Frontier> = frontier
+        if !frontier.awaits().is_empty() {
+            let ended: Vec<(bool, Frontier)> = frontier
                 .awaits()
                 .iter()
-                .filter_map(|wait| match self.values.ended(*wait) {
-                    Ended::By(write) => Some(write.clone()),
-                    Ended::Open | Ended::Known => None,
-                })
+                .filter_map(|awaited| Some((awaited.guessed, self.ending(*awaited)?)))
                 .collect();
             self.values.known(frontier.awaits());
-            for write in &ended {
-                self.host_learns(write, reason, call);
+            for (guessed, write) in &ended {
+                // Guesses may go round in a circle.
+                if !guessed || !self.host.knows(write.epoch) {
+                    self.host_learns(write, reason, call);
+                }
             }
-        }
-        if !self.host.awaits().is_empty() {
-            let values = &self.values;
-            self.host
-                .retain_awaits(|wait| matches!(values.ended(wait), Ended::Open));
+            // What the host knows complete is behind no open wait.
+            self.host.retain_awaits(|_| false);
         }
         news
+    }
+
+    /// The write that ended a wait, if it is not known complete.
+    fn ending(&self, awaited: Awaited) -> Option<Frontier> {
+        match self.values.ended(awaited.wait) {
+            Ended::By(write) if awaited.guessed => Some(write.clone().guessed()),
+            Ended::By(write) => Some(write.clone()),
+            Ended::Open | Ended::Known => None,
+        }
     }
 
     /// Drops the waits that are over, and puts the stream after what ended them.
@@ -405,14 +413,12 @@ impl Order {
     fn settle_waits(&mut self, id: StreamId) {
         let mut ended: Vec<Frontier> = Vec::new();
         loop {
-            let line = &mut self.streams[id.index()].line;
-            for &wait in line.awaits() {
-                if let Ended::By(write) = self.values.ended(wait)
-                    && !line.is_promised(write.epoch)
-                {
-                    ended.push(write.clone());
-                }
-            }
+            let line = &self.streams[id.index()].line;
+            let writes = line
+                .awaits()
+                .iter()
+                .filter_map(|awaited| self.ending(*awaited));
+            ended.extend(writes.filter(|write| !line.is_promised(write.epoch)));
             if ended.is_empty() {
                 break;
             }
@@ -466,9 +472,8 @@ impl Order {
                     return joins;
                 };
                 let line = &self.stream(legacy).line;
-                if self.stream(legacy).last.is_some()
-                    && !self.stream(id).line.is_promised(line.now())
-                {
+                let news = !self.stream(id).line.is_promised(line.now());
+                if self.stream(legacy).last.is_some() && (news || !line.awaits().is_empty()) {
                     let frontier = self.stream_mut(legacy).line.frontier();
                     joins |= self.learn(id, &frontier, Reason::LegacyStream, None);
                 }
@@ -558,6 +563,7 @@ impl Order {
             None => {
                 self.prepare(id);
                 self.learn_everything(id);
+                self.submit(id, op);
                 Waited::Unknown
             }
         }
@@ -569,7 +575,7 @@ impl Order {
         for place in 0..self.current.len() {
             let other = self.current[place];
             if other != id {
-                let frontier = self.stream_mut(other).line.frontier();
+                let frontier = self.stream_mut(other).line.frontier().guessed();
                 self.learn(id, &frontier, Reason::Unseen, None);
             }
         }
@@ -662,7 +668,6 @@ impl Order {
     fn gather(&mut self, scope: Scope, call: &Call, op: OpRef) -> StreamId {
         let line = self.meeting(scope, Meet::After, call);
         for id in self.streams_in(scope) {
-            self.prepare(id);
             let frontier = self.stream_mut(id).line.frontier();
             self.learn(line, &frontier, Reason::Scope, Some(op));
         }
@@ -673,6 +678,9 @@ impl Order {
     fn scatter(&mut self, scope: Scope, line: StreamId, op: OpRef) {
         let frontier = self.stream_mut(line).line.frontier();
         for id in self.streams_in(scope) {
+            if self.destroyed.contains(&id) {
+                continue;
+            }
             self.prepare(id);
             self.learn(id, &frontier, Reason::Scope, Some(op));
             self.submit(id, op);
@@ -742,7 +750,7 @@ impl Order {
             None => {
                 for place in 0..self.current.len() {
                     let stream = self.current[place];
-                    let frontier = self.stream_mut(stream).line.frontier();
+                    let frontier = self.stream_mut(stream).line.frontier().guessed();
                     self.host_learns(&frontier, Reason::Unseen, op);
                 }
                 Waited::Unknown
@@ -758,7 +766,10 @@ impl Order {
         }
         let (slot, work) = (self.stream(id).line.now().slot, self.stream(id).work);
         let redundant = self.adds_nothing(None, slot, work);
-        let frontier = self.stream_mut(id).line.frontier();
+        let mut frontier = self.stream_mut(id).line.frontier();
+        if reason == Reason::Unseen {
+            frontier = frontier.guessed();
+        }
         self.host_learns(&frontier, reason, op);
         redundant
     }
@@ -777,7 +788,7 @@ impl Order {
             }
             let now = stream.line.now();
             redundant &= self.adds_nothing(None, now.slot, stream.work);
-            if !self.host.is_promised(now) {
+            if !self.host.is_promised(now) || !stream.line.awaits().is_empty() {
                 let frontier = self.stream_mut(id).line.frontier();
                 self.host_learns(&frontier, reason, op);
             }
@@ -814,6 +825,12 @@ impl Order {
     /// [`Order::would_know`], by what NVIDIA promises alone.
     pub(crate) fn would_be_promised(&self, id: StreamId, epoch: Epoch) -> bool {
         self.ahead_of(id).any(|line| line.is_promised(epoch))
+    }
+
+    /// Whether an operation given to the stream now would come after an open wait.
+    pub(crate) fn would_await(&self, id: StreamId) -> bool {
+        let open = |awaited: &Awaited| matches!(self.values.ended(awaited.wait), Ended::Open);
+        self.ahead_of(id).any(|line| line.awaits().iter().any(open))
     }
 
     /// Whether anything is ordered by a wait that NVIDIA does not promise.

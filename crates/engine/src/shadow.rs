@@ -3,7 +3,9 @@
 //! A copy or fill knows its bytes; a kernel's parameter is a pointer of unknown
 //! extent. Two kernels therefore conflict only on the same pointer, so that
 //! libraries may carve up one slab, and a kernel conflicts with a copy or fill
-//! whose bytes hold the pointer.
+//! whose bytes hold the pointer. Where a kernel is known to add parameters to the
+//! pointer, it begins elsewhere: two such kernels conflict where they add the same, and
+//! no copy is known to meet them.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +17,9 @@ use crate::op::Access;
 /// What an access touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Footprint {
-    /// From this address on, how far is not known.
-    Pointer(u64),
+    /// From this address on, how far is not known; shifted, unless 0, by parameters whose
+    /// values the number tells apart.
+    Pointer(u64, u32),
     /// Just these bytes.
     Exact(Region),
 }
@@ -25,7 +28,7 @@ impl Footprint {
     /// The first byte.
     pub(crate) fn address(&self) -> u64 {
         match self {
-            Self::Pointer(address) => *address,
+            Self::Pointer(address, _) => *address,
             Self::Exact(region) => region.address,
         }
     }
@@ -35,19 +38,32 @@ impl Footprint {
 struct Record {
     access: Access,
     mode: Mode,
+    /// Of a pointer: see [`Footprint::Pointer`].
+    shift: u32,
 }
 
 impl Record {
-    /// Two accesses conflict if one surely or by its declaration writes. A value
-    /// found in a by-value struct says nothing of how it is used.
+    /// Two accesses conflict if one surely or by its declaration writes, or if only one
+    /// is atomic. A value found in a by-value struct says nothing of how it is used.
     fn conflicts(&self, mode: Mode) -> bool {
-        self.mode == Mode::Write || mode == Mode::Write
+        use Mode::{Read, Update, Write};
+        matches!(
+            (self.mode, mode),
+            (Write, _) | (_, Write) | (Update, Read) | (Read, Update)
+        )
     }
 
     /// Whether every access that would conflict with this one also conflicts with
     /// a newer one of `mode`.
     fn superseded_by(&self, mode: Mode) -> bool {
-        mode == Mode::Write || self.mode != Mode::Write
+        match mode {
+            Mode::Write => true,
+            Mode::Read => !matches!(self.mode, Mode::Write | Mode::Update),
+            Mode::Update => !matches!(self.mode, Mode::Write | Mode::Read),
+            Mode::Unknown | Mode::Doubtful => {
+                matches!(self.mode, Mode::Unknown | Mode::Doubtful)
+            }
+        }
     }
 }
 
@@ -142,16 +158,21 @@ impl Shadow {
             }
         };
         match footprint {
-            Footprint::Pointer(address) => {
-                self.pointers.get(address).iter().for_each(&mut look);
-                self.near(address, address.saturating_add(1))
-                    .filter(|(_, (region, _))| region.contains(address))
-                    .for_each(|(_, (_, record))| look(record));
+            Footprint::Pointer(address, shift) => {
+                let same = |record: &&Record| record.shift == shift;
+                let records = self.pointers.get(address).iter();
+                records.filter(same).for_each(&mut look);
+                if shift == 0 {
+                    self.near(address, address.saturating_add(1))
+                        .filter(|(_, (region, _))| region.contains(address))
+                        .for_each(|(_, (_, record))| look(record));
+                }
             }
             Footprint::Exact(region) => {
                 for (address, records) in self.pointers.range(region.address, region.end()) {
                     if region.contains(address) {
-                        records.iter().for_each(&mut look);
+                        let fixed = |record: &&Record| record.shift == 0;
+                        records.iter().filter(fixed).for_each(&mut look);
                     }
                 }
                 self.near(region.address, region.end())
@@ -174,13 +195,21 @@ impl Shadow {
         knows: impl Fn(&Access) -> bool,
         over: impl Fn(&Access) -> bool,
     ) -> u64 {
-        let record = Record { access, mode };
+        let shift = match footprint {
+            Footprint::Pointer(_, shift) => shift,
+            Footprint::Exact(_) => 0,
+        };
+        let record = Record {
+            access,
+            mode,
+            shift,
+        };
         let redundant = |old: &Record| old.superseded_by(mode) && knows(&old.access);
         match footprint {
-            Footprint::Pointer(address) => {
+            Footprint::Pointer(address, _) => {
                 let records = self.pointers.entry(address);
                 self.count -= records.len();
-                records.retain(|old| !redundant(old));
+                records.retain(|old| old.shift != shift || !redundant(old));
                 records.push(record);
                 self.count += records.len();
             }
@@ -189,9 +218,9 @@ impl Shadow {
                     return 0;
                 }
                 if region.rows == 1 {
-                    self.count -= self
-                        .pointers
-                        .retain(region.address, region.end(), |old| !redundant(old));
+                    self.count -= self.pointers.retain(region.address, region.end(), |old| {
+                        old.shift != 0 || !redundant(old)
+                    });
                 }
                 let gone: SmallVec<[(u64, u64); 4]> = self
                     .near(region.address, region.end())
@@ -286,20 +315,20 @@ mod tests {
     #[test]
     fn kernels_meet_only_at_the_same_pointer() {
         let mut shadow = Shadow::default();
-        add(&mut shadow, Footprint::Pointer(100), Mode::Write, 1);
+        add(&mut shadow, Footprint::Pointer(100, 0), Mode::Write, 1);
         assert!(
             shadow
-                .race(Footprint::Pointer(101), Mode::Write, |_| false)
+                .race(Footprint::Pointer(101, 0), Mode::Write, |_| false)
                 .is_none()
         );
         assert!(
             shadow
-                .race(Footprint::Pointer(100), Mode::Read, |_| false)
+                .race(Footprint::Pointer(100, 0), Mode::Read, |_| false)
                 .is_some()
         );
         assert!(
             shadow
-                .race(Footprint::Pointer(100), Mode::Read, |_| true)
+                .race(Footprint::Pointer(100, 0), Mode::Read, |_| true)
                 .is_none()
         );
     }
@@ -307,7 +336,7 @@ mod tests {
     #[test]
     fn a_range_meets_the_pointers_inside_it() {
         let mut shadow = Shadow::default();
-        add(&mut shadow, Footprint::Pointer(100), Mode::Read, 1);
+        add(&mut shadow, Footprint::Pointer(100, 0), Mode::Read, 1);
         let exact = |address, bytes| Footprint::Exact(Region::linear(address, bytes));
         assert!(shadow.race(exact(90, 20), Mode::Write, |_| false).is_some());
         assert!(shadow.race(exact(90, 20), Mode::Read, |_| false).is_none());
@@ -315,7 +344,7 @@ mod tests {
         add(&mut shadow, exact(0, 50), Mode::Write, 2);
         assert!(
             shadow
-                .race(Footprint::Pointer(49), Mode::Read, |_| false)
+                .race(Footprint::Pointer(49, 0), Mode::Read, |_| false)
                 .is_some()
         );
         assert!(shadow.race(exact(50, 10), Mode::Write, |_| false).is_none());
@@ -324,20 +353,20 @@ mod tests {
     #[test]
     fn values_in_structs_race_only_with_sure_writes() {
         let mut shadow = Shadow::default();
-        add(&mut shadow, Footprint::Pointer(100), Mode::Unknown, 1);
+        add(&mut shadow, Footprint::Pointer(100, 0), Mode::Unknown, 1);
         assert!(
             shadow
-                .race(Footprint::Pointer(100), Mode::Unknown, |_| false)
+                .race(Footprint::Pointer(100, 0), Mode::Unknown, |_| false)
                 .is_none()
         );
         assert!(
             shadow
-                .race(Footprint::Pointer(100), Mode::Read, |_| false)
+                .race(Footprint::Pointer(100, 0), Mode::Read, |_| false)
                 .is_none()
         );
         assert!(
             shadow
-                .race(Footprint::Pointer(100), Mode::Write, |_| false)
+                .race(Footprint::Pointer(100, 0), Mode::Write, |_| false)
                 .is_some()
         );
     }
@@ -345,15 +374,15 @@ mod tests {
     #[test]
     fn a_read_does_not_hide_the_write_before_it() {
         let mut shadow = Shadow::default();
-        add(&mut shadow, Footprint::Pointer(100), Mode::Write, 1);
+        add(&mut shadow, Footprint::Pointer(100, 0), Mode::Write, 1);
         shadow.add(
-            Footprint::Pointer(100),
+            Footprint::Pointer(100, 0),
             Mode::Read,
             access(2),
             |_| true,
             |_| false,
         );
-        let race = shadow.race(Footprint::Pointer(100), Mode::Read, |_| false);
+        let race = shadow.race(Footprint::Pointer(100, 0), Mode::Read, |_| false);
         assert_eq!(race.map(|access| access.op.sequence), Some(1));
     }
 
@@ -363,7 +392,7 @@ mod tests {
         let mut lost = 0;
         for i in 0..3 * Shadow::CAP as u64 {
             lost += shadow.add(
-                Footprint::Pointer(i),
+                Footprint::Pointer(i, 0),
                 Mode::Write,
                 access(i),
                 |_| false,
@@ -375,7 +404,7 @@ mod tests {
         for i in 0..3 * Shadow::CAP as u64 {
             assert_eq!(
                 quiet.add(
-                    Footprint::Pointer(i),
+                    Footprint::Pointer(i, 0),
                     Mode::Write,
                     access(i),
                     |_| false,
@@ -384,5 +413,28 @@ mod tests {
                 0
             );
         }
+    }
+
+    #[test]
+    fn atomic_updates_race_with_everything_else() {
+        let mut shadow = Shadow::default();
+        add(&mut shadow, Footprint::Pointer(100, 0), Mode::Update, 1);
+        let races = |mode| {
+            shadow
+                .race(Footprint::Pointer(100, 0), mode, |_| false)
+                .is_some()
+        };
+        assert!(!races(Mode::Update) && races(Mode::Read) && races(Mode::Write));
+        assert!(!races(Mode::Unknown));
+    }
+
+    #[test]
+    fn shifted_pointers_meet_where_they_are_shifted_alike() {
+        let mut shadow = Shadow::default();
+        add(&mut shadow, Footprint::Pointer(100, 7), Mode::Write, 1);
+        let races = |footprint| shadow.race(footprint, Mode::Write, |_| false).is_some();
+        assert!(races(Footprint::Pointer(100, 7)) && !races(Footprint::Pointer(100, 8)));
+        assert!(!races(Footprint::Pointer(100, 0)));
+        assert!(!races(Footprint::Exact(Region::linear(90, 20))));
     }
 }

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use streamcheck_model::{Condition, Flag};
 
-use crate::clock::{Epoch, Frontier, WaitId};
+use crate::clock::{Awaited, Epoch, Frontier, WaitId};
 
 #[derive(Debug)]
 enum Wait {
@@ -60,7 +60,13 @@ impl Values {
         frontier: Frontier,
         host_knows: impl Fn(Epoch) -> bool,
     ) {
-        for wait in self.waits.values_mut() {
+        // What comes after a wait does not end it.
+        let after = |id: WaitId| {
+            let own = |awaited: &Awaited| awaited.wait == id && !awaited.guessed;
+            frontier.awaits().iter().any(own)
+        };
+        let mut signalled: Option<WaitId> = None;
+        for (&id, wait) in &mut self.waits {
             if let Wait::Open {
                 flag: waited,
                 value: wanted,
@@ -68,9 +74,19 @@ impl Values {
             } = *wait
                 && waited == flag
                 && condition.holds(value, wanted)
+                && !after(id)
             {
-                *wait = Wait::Over(Box::new(frontier.clone()));
+                if condition == Condition::Signalled {
+                    signalled = Some(signalled.map_or(id, |first| first.min(id)));
+                } else {
+                    *wait = Wait::Over(Box::new(frontier.clone()));
+                }
             }
+        }
+        if let Some(first) = signalled {
+            // Such a signal ends one wait.
+            self.waits.insert(first, Wait::Over(Box::new(frontier)));
+            return;
         }
         let written = self.written.entry(flag).or_default();
         written.retain(|(_, write)| !host_knows(write.epoch));
@@ -100,7 +116,6 @@ impl Values {
         let ending = written.iter().filter(|(there, _)| ends(*there));
         let ending = ending.map(|(_, frontier)| frontier.clone()).collect();
         if condition == Condition::Signalled {
-            // Such a signal ends one wait.
             written.clear();
         }
         ending
@@ -135,10 +150,10 @@ impl Values {
         }
     }
 
-    /// The host knows these waits over.
-    pub(crate) fn known(&mut self, waits: &[WaitId]) {
-        for wait in waits {
-            self.waits.remove(wait);
+    /// The host knows these waits over, those that are no guess.
+    pub(crate) fn known(&mut self, waits: &[Awaited]) {
+        for awaited in waits.iter().filter(|awaited| !awaited.guessed) {
+            self.waits.remove(&awaited.wait);
         }
     }
 }

@@ -143,8 +143,18 @@ fn action() -> impl Strategy<Value = Action> {
         HostMemory::Pageable,
         HostMemory::Pinned,
     ];
-    let modes = vec![Mode::Read, Mode::Write, Mode::Unknown, Mode::Doubtful];
-    let pointer = (number(), select(modes)).prop_map(|(address, mode)| Pointer { address, mode });
+    let modes = vec![
+        Mode::Read,
+        Mode::Write,
+        Mode::Update,
+        Mode::Unknown,
+        Mode::Doubtful,
+    ];
+    let pointer = (number(), select(modes), 0..3u32).prop_map(|(address, mode, shift)| Pointer {
+        address,
+        mode,
+        shift,
+    });
     prop_oneof![
         (event.clone(), any::<bool>())
             .prop_map(|(stream, blocking)| Action::StreamCreated { stream, blocking }),

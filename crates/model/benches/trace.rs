@@ -23,6 +23,7 @@ fn launch(names: &mut Names, number: u64) -> Operation {
                 .map(|i| Pointer {
                     address: 0x7f00_0000_0000 + i * 4096,
                     mode: Mode::Write,
+                    shift: 0,
                 })
                 .collect(),
             layout_known: true,

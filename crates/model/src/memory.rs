@@ -73,6 +73,8 @@ pub enum Mode {
     Read,
     /// Writes, or may write by its declaration.
     Write,
+    /// Updates atomically, and does nothing else.
+    Update,
     /// May be anything, or not be an access at all: a pointer-like value in a
     /// by-value struct.
     Unknown,
@@ -158,9 +160,13 @@ pub struct BatchCopy {
 pub struct Pointer {
     /// The value. Values inside no known memory are not accesses.
     pub address: u64,
-    /// `Read` where the kernel's signature says `const T*`, `Unknown` or
-    /// `Doubtful` inside a by-value struct, else `Write`.
+    /// What the kernel's code does with it; where that is not known, `Read` where the
+    /// kernel's signature says `const T*`, `Unknown` or `Doubtful` inside a by-value
+    /// struct, else `Write`.
     pub mode: Mode,
+    /// 0 where the kernel begins at the address itself. Else the kernel adds parameters
+    /// to it, and this tells their values apart.
+    pub shift: u32,
 }
 
 /// The bytes that a copy or fill touches: `rows` runs of `width` bytes, each

@@ -200,7 +200,7 @@ pub enum Action {
         stream: StreamRef,
         /// The kernel's (mangled) name.
         kernel: NameId,
-        /// The parameters that may be pointers.
+        /// The parameters that are used as pointers, or may be.
         pointers: SmallVec<[Pointer; 6]>,
         /// Whether the parameters' layout was known; if not, `pointers` is empty.
         layout_known: bool,
@@ -213,6 +213,19 @@ pub enum Action {
         to: Region,
         /// Bytes read.
         from: Region,
+        /// As the call states it.
+        direction: Direction,
+        /// What the driver says of a host side that no recorded call explains.
+        host: HostMemory,
+        /// False for the `Async` calls.
+        synchronous: bool,
+    },
+    /// A copy of a volume whose layers do not lie as one region would.
+    CopiedInLayers {
+        /// The stream; the legacy (or per-thread) one for calls that take none.
+        stream: StreamRef,
+        /// Bytes written and bytes read, layer by layer.
+        layers: Vec<(Region, Region)>,
         /// As the call states it.
         direction: Direction,
         /// What the driver says of a host side that no recorded call explains.

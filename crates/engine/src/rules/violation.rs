@@ -154,6 +154,7 @@ impl Use<'_> {
     /// Whether `access` happens before the use, or may for all one knows.
     pub(crate) fn is_after(&self, access: &Access) -> bool {
         access.op.order_unknown
+            || (self.op.order_unknown && !self.early)
             || match (self.early, self.strict) {
                 (false, false) => self.order.stream_knows(self.stream, access.epoch),
                 (false, true) => self.order.stream_is_promised(self.stream, access.epoch),
@@ -202,6 +203,7 @@ impl Free<'_> {
     pub(crate) fn is_after(&self, access: &Access) -> bool {
         access.op.order_unknown
             || match (self.stream, self.strict) {
+                (Some(stream), _) if self.order.would_await(stream) => true,
                 (Some(stream), false) => self.order.would_know(stream, access.epoch),
                 (Some(stream), true) => self.order.would_be_promised(stream, access.epoch),
                 (None, false) => self.order.host_knows(access.epoch),

@@ -34,11 +34,12 @@
 //! | `free_async p S`, `free p`, `free_host h`, `unmap p`, `release h` | memory is given back; `release` is the C library's `free` |
 //! | `… refused`, `… failed` after any of these or `unregister` | the call did not succeed |
 //! | `… begun` after the same | the call has not returned yet; it does at a line `ended`, `ended refused` or `ended failed` of the same thread |
-//! | `launch KERNEL S p read:q struct:r` | a kernel that may write `p`, only reads `q`, and has `r` in a by-value struct (`doubtful:r`: in a very large one); `?` instead of pointers: its parameters are not known |
+//! | `launch KERNEL S p read:q struct:r` | a kernel that may write `p`, only reads `q`, and has `r` in a by-value struct (`doubtful:r`: in a very large one); `update:p`: it only updates atomically; `p@7`: it adds a parameter of value 7; `?` instead of pointers: its parameters are not known |
 //! | `copy S a -> b BYTES` | `cudaMemcpyAsync`; the direction follows from what `a` and `b` are, or is `h2d`, `d2h`, `d2d`, `h2h` or `default` after the size |
 //! | `copy_sync a -> b BYTES` | `cudaMemcpy`, on the legacy stream; `copy_sync PT a -> b BYTES` on the per-thread one |
 //! | `fill S p BYTES`, `fill_sync p BYTES`, `fill_sync PT p BYTES` | the same for fills |
 //! | `copies S a -> b BYTES, c -> d BYTES` | one batch call; `during` or `any` after `S` for when the sources are read, else in stream order |
+//! | `copy_layers S a -> b 16x8 h2d 3 1024` | a volume of 3 layers, 1024 bytes apart on both sides |
 //! | `enqueue S` | something without accesses takes its place in the stream |
 //! | `write_value S p 1`, `wait_value S p >= 1` | stream memory operations; also `==`, `&` and `nor` |
 //! | `semaphore X`, `signal S X 1`, `await S X >= 1` | the same with an external semaphore; `signal S X` and `await S X` for one without values |
@@ -217,7 +218,7 @@ impl Default for State {
 
 const CALLS: &str = "a call (stream, event, destroy, name, record, wait, sync, query, register, \
      unregister, free, free_async, free_host, unmap, release, close, ended, launch, copy, copy_sync, \
-     copies, fill, fill_sync, enqueue, write_value, wait_value, signal, await, semaphore, pool, \
+     copies, copy_layers, fill, fill_sync, enqueue, write_value, wait_value, signal, await, semaphore, pool, \
      hostfunc, hostfunc_runs, barrier, record_context, wait_context, end_context, blind, end, \
      thread, device, context, green, primary, or `p = malloc…`)";
 const CONTEXT: &str = "a context's number";
@@ -329,6 +330,10 @@ impl State {
             "copies" => {
                 let stream = self.stream(line)?;
                 ("cudaMemcpyBatchAsync", self.copied_together(stream, line)?)
+            }
+            "copy_layers" => {
+                let stream = self.stream(line)?;
+                ("cudaMemcpy3DAsync", self.copied_in_layers(stream, line)?)
             }
             "enqueue" => {
                 let stream = self.stream(line)?;
@@ -653,12 +658,21 @@ impl State {
             let (mode, word) = match word.split_once(':') {
                 None => (Mode::Write, word),
                 Some(("read", word)) => (Mode::Read, word),
+                Some(("update", word)) => (Mode::Update, word),
                 Some(("struct", word)) => (Mode::Unknown, word),
                 Some(("doubtful", word)) => (Mode::Doubtful, word),
                 Some(_) => return Err(line.wrong(expected)),
             };
+            let (word, shift) = match word.split_once('@') {
+                Some((word, shift)) => (word, shift.parse().map_err(|_| line.wrong(expected))?),
+                None => (word, 0),
+            };
             match self.resolve(word) {
-                Some((address, _, None)) => pointers.push(Pointer { address, mode }),
+                Some((address, _, None)) => pointers.push(Pointer {
+                    address,
+                    mode,
+                    shift,
+                }),
                 _ => return Err(line.wrong(expected)),
             }
         }

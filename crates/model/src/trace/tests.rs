@@ -97,15 +97,20 @@ fn region() -> impl Strategy<Value = Region> {
 
 fn pointer() -> impl Strategy<Value = Pointer> {
     (
-        any::<u64>(),
+        any::<(u64, u32)>(),
         prop_oneof![
             Just(Mode::Read),
             Just(Mode::Write),
+            Just(Mode::Update),
             Just(Mode::Unknown),
             Just(Mode::Doubtful)
         ],
     )
-        .prop_map(|(address, mode)| Pointer { address, mode })
+        .prop_map(|((address, shift), mode)| Pointer {
+            address,
+            mode,
+            shift,
+        })
 }
 
 fn handle() -> impl Strategy<Value = Handle> {
@@ -172,6 +177,15 @@ fn rarer_action() -> impl Strategy<Value = Action> {
         handle().prop_map(|pool| Action::PoolDestroyed { pool }),
         (stream(), vec(batch_copy(), 0..3))
             .prop_map(|(stream, copies)| Action::CopiedTogether { stream, copies }),
+        (stream(), vec((region(), region()), 0..3), any::<bool>()).prop_map(
+            |(stream, layers, synchronous)| Action::CopiedInLayers {
+                stream,
+                layers,
+                direction: Direction::HostToDevice,
+                host: HostMemory::Pageable,
+                synchronous,
+            }
+        ),
         Just(Action::Ended),
     ]
 }
