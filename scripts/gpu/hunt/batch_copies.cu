@@ -39,7 +39,8 @@ int main() {
             dsts[i] = back + i * COUNT;
             srcs[i] = d + i * COUNT;
         }
-        attributes.srcAccessOrder = cudaMemcpySrcAccessOrderAny;
+        // The stream's earlier work writes the source: the order *any* would let the copy read it before.
+        attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
         CHECK(cudaMemcpyBatchAsync(dsts, srcs, sizes, PARTS, &attributes, &first, 1, t));
         join(t, s);
         CHECK(cudaStreamSynchronize(t));

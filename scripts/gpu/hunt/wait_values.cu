@@ -1,10 +1,13 @@
 // nvcc: -lcuda
 // Streams ordered by a flag in memory: the wait submitted after the write, and before it; a barrier of
-// three streams by a batch of memory operations.
+// three streams by a batch of memory operations. Modules are loaded at the start: a kernel that is loaded
+// by its first launch may wait for the device, and so for the wait that it is to end ("Lazy Loading" in
+// the CUDA programming guide).
 #include "hunt.h"
 #include <cuda.h>
 
 int main() {
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1); // before the first call to CUDA
     cudaStream_t s[3] = {new_stream(), new_stream(), new_stream()};
     float *host = pinned<float>(N), *d = device<float>(N);
     unsigned *flags = device<unsigned>(16);
