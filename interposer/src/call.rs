@@ -184,6 +184,34 @@ impl Call {
         }
     }
 
+    /// A copy of a volume: bytes written and bytes read, layer by layer.
+    pub(crate) fn copied_in_layers(
+        &self,
+        raw: usize,
+        layers: Vec<(Region, Region)>,
+        direction: Direction,
+        synchronous: bool,
+    ) {
+        let Some(&(to, from)) = layers.first() else {
+            return;
+        };
+        let host = recorder::host_memory(from.address, to.address, direction);
+        let waits = synchronous
+            && layers
+                .iter()
+                .any(|&(to, from)| sync_memops::wait(&[to, from]));
+        self.record_on(raw, |stream| Action::CopiedInLayers {
+            stream,
+            layers,
+            direction,
+            host,
+            synchronous,
+        });
+        if waits {
+            self.waited(raw);
+        }
+    }
+
     pub(crate) fn copied_together(&self, raw: usize, copies: Vec<BatchCopy>) {
         if !copies.is_empty() {
             self.record_on(raw, |stream| Action::CopiedTogether { stream, copies });

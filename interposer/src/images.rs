@@ -1,9 +1,13 @@
-//! The images of loaded modules, for drivers that cannot say how a kernel's parameters lie.
+//! The images of loaded modules: what kernels do with their pointers, and, for drivers that
+//! cannot say it, how the parameters lie.
+//!
+//! Each module's image is kept from its load to its unload, and a function's name from the call
+//! that looks it up; an image is read when a kernel of its module is first launched. What lies
+//! in a loaded object, as nvcc's programs carry theirs, is kept by its address alone.
 //!
 //! Drivers before 12.4 have no `cuFuncGetParamInfo`, and those before 12.3 do not even tell a
-//! function's name. There, each module's image is kept from its load to its unload, and a
-//! function's name from the call that looks it up; an image is read when a kernel of its module
-//! is first launched. Where the driver can say, nothing is kept and nothing read.
+//! function's name. There, images that may go after the load are copied whatever their size;
+//! where the driver can say, only small ones are, and only PTX is read.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::hash::Hasher as _;
@@ -15,7 +19,7 @@ use std::io::Read as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::{FxHashMap, FxHasher};
-use streamcheck_image::{Found, Kernels, Memory, Param, Reader, locate};
+use streamcheck_image::{Accesses, Found, Kernels, Memory, Param, Part, Reader, locate};
 
 use crate::room::with_room;
 use crate::{call, driver, objects, provider, recorder, thread};
@@ -23,6 +27,13 @@ use crate::{call, driver, objects, provider, recorder, thread};
 /// How many bytes of images and names are kept at most. A kernel whose image did not fit is
 /// counted as one of unknown parameters.
 const MOST: usize = 256 << 20;
+
+/// How long an image is at most that is copied although the driver can say how parameters lie:
+/// longer than what is compiled while a program runs.
+const SMALL: usize = 1 << 20;
+
+/// PTX longer than this is a large library's, and not read: it would take too long.
+const LONGEST_TEXT: usize = 8 << 20;
 
 /// What is kept now, in bytes.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
@@ -173,8 +184,10 @@ impl Image {
                 length,
                 mark: mark(bytes()),
             }
-        } else {
+        } else if length <= SMALL || needed() {
             Bytes::Kept(Kept::new(length, || Some(bytes().into()))?)
+        } else {
+            return None;
         };
         Some(Self::new(bytes))
     }
@@ -183,6 +196,9 @@ impl Image {
     fn keep_file(path: &CStr) -> Option<Arc<Self>> {
         let file = std::fs::File::open(path.to_str().ok()?).ok()?;
         let length = usize::try_from(file.metadata().ok()?.len()).ok()?;
+        if length > SMALL && !needed() {
+            return None;
+        }
         let read = || {
             let mut bytes = Vec::with_capacity(length);
             file.take(length as u64).read_to_end(&mut bytes).ok()?;
@@ -222,6 +238,24 @@ impl Image {
                 None => progress.done = true,
             })?;
         }
+    }
+
+    /// What the code of the kernel `name` does with its pointers.
+    fn accesses(&self, name: &str) -> Option<Accesses> {
+        let mut reader = Reader::default();
+        self.with_bytes(|bytes| {
+            loop {
+                match reader.next_text(bytes, LONGEST_TEXT)? {
+                    part @ Part::Ptx(_) => {
+                        if let Some(accesses) = part.accesses(name) {
+                            return Some(accesses);
+                        }
+                    }
+                    Part::Cubin(_) => {}
+                }
+            }
+        })
+        .flatten()
     }
 
     fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
@@ -297,9 +331,9 @@ fn state() -> MutexGuard<'static, Option<State>> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether images are of use: the driver in sight cannot say how parameters lie or, where none
-/// is in sight, the runtime cannot.
-fn wanted() -> bool {
+/// Whether images are needed for the layout of parameters: the driver in sight cannot say it
+/// or, where none is in sight, the runtime cannot.
+fn needed() -> bool {
     if driver::visible() {
         driver::unhooked(c"cuFuncGetParamInfo").is_none()
     } else {
@@ -314,13 +348,7 @@ fn after(status: u32, f: impl FnOnce()) {
         return;
     }
     let _inside = thread::Inside::nest();
-    thread::keeping_errno(|| {
-        call::guarded(|| {
-            if wanted() {
-                f();
-            }
-        })
-    });
+    thread::keeping_errno(|| call::guarded(f));
 }
 
 /// The current context.
@@ -554,18 +582,41 @@ pub(crate) fn name(function: u64) -> Option<String> {
 /// # Safety
 /// The wrapper's module is loaded.
 pub(crate) unsafe fn layout(function: u64, wrapper: u64, name: Option<&str>) -> Option<Vec<Param>> {
-    if !wanted() {
+    if !needed() {
         return None;
     }
+    // SAFETY: the caller's promise.
+    unsafe { of_image(function, wrapper, name, Image::layout) }
+}
+
+/// What the code of such a kernel does with its pointers.
+///
+/// # Safety
+/// As for [`layout`].
+pub(crate) unsafe fn accesses(function: u64, wrapper: u64, name: Option<&str>) -> Option<Accesses> {
+    // SAFETY: the caller's promise.
+    unsafe { of_image(function, wrapper, name, Image::accesses) }
+}
+
+/// Asks the function's image, then the wrapper's.
+///
+/// # Safety
+/// The wrapper's module is loaded.
+unsafe fn of_image<R>(
+    function: u64,
+    wrapper: u64,
+    name: Option<&str>,
+    ask: impl Fn(&Image, &str) -> Option<R>,
+) -> Option<R> {
     with_room(|| {
         let (image, looked_up) = of_function(function);
         let name = name.or(looked_up.as_deref())?;
         let fits = looked_up.as_deref().is_none_or(|other| other == name);
         image
             .filter(|_| fits)
-            .and_then(|image| image.layout(name))
+            .and_then(|image| ask(&image, name))
             // SAFETY: the caller's promise.
-            .or_else(|| unsafe { registered(wrapper) }?.layout(name))
+            .or_else(|| ask(&*unsafe { registered(wrapper) }?, name))
     })
 }
 

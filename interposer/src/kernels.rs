@@ -2,17 +2,19 @@
 //!
 //! The layout comes from the driver (`cuFuncGetParamInfo`) where there is one, else
 //! from the runtime (`cudaFuncGetParamInfo`), else from the module's image, else from
-//! the mangled name. The name comes from the registration that nvcc's code makes,
+//! the mangled name. What the kernel does with each comes from its code where there is
+//! PTX, else from the mangled name. The name comes from the registration that nvcc's code makes,
 //! from the driver, from the call that looked the kernel up, or from the symbol of
 //! the host function that stands for it.
 
 use core::ffi::{CStr, c_char, c_void};
+use core::hash::Hasher as _;
 use std::sync::{Mutex, PoisonError};
 
 use object::{Object as _, ObjectSymbol as _};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::SmallVec;
-use streamcheck_image::Param;
+use streamcheck_image::{Access, Accesses, Param};
 use streamcheck_model::{Mode, NameId, Pointer};
 
 use crate::runtime::ErrorPending;
@@ -33,9 +35,30 @@ pub(crate) struct Learned {
     pub(crate) lasting: bool,
 }
 
-/// Where parameters lie.
+/// Where parameters lie, and what is done with them.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Layout(Box<[Parameter]>);
+pub(crate) struct Layout {
+    parameters: Box<[Parameter]>,
+    /// The slots that the kernel's code uses as pointers, where that is known.
+    used: Option<Box<[Slot]>>,
+}
+
+/// A place among the parameters: which one, and how far into it, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    parameter: usize,
+    offset: usize,
+    size: usize,
+}
+
+/// Eight bytes that the kernel's code uses as a pointer.
+#[derive(Debug, PartialEq, Eq)]
+struct Slot {
+    place: Place,
+    mode: Mode,
+    /// What the kernel adds to it.
+    shifts: Box<[Place]>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Parameter {
@@ -88,6 +111,23 @@ impl Parameters {
     }
 }
 
+impl Parameter {
+    /// Where it stands in a launch; null where it does not.
+    ///
+    /// # Safety
+    /// `parameters` are those of a launch of the kernel whose parameter `index` this is.
+    unsafe fn start(&self, parameters: Parameters, index: usize) -> *const u8 {
+        match parameters {
+            Parameters::None => core::ptr::null(),
+            // SAFETY: a launch gives one pointer for each parameter.
+            Parameters::Array(array) => unsafe { *array.add(index) },
+            Parameters::Buffer(_, size) if self.offset + self.size > size => core::ptr::null(),
+            // SAFETY: inside the buffer.
+            Parameters::Buffer(buffer, _) => unsafe { buffer.add(self.offset) },
+        }
+    }
+}
+
 impl Layout {
     /// The values that may be pointers: every 8-byte aligned slot of every parameter.
     ///
@@ -95,19 +135,26 @@ impl Layout {
     /// `parameters` are those of a launch of a kernel with this layout.
     pub(crate) unsafe fn pointers(&self, parameters: Parameters) -> SmallVec<[Pointer; 6]> {
         let mut pointers = SmallVec::new();
-        for (index, parameter) in self.0.iter().enumerate() {
-            let start = match parameters {
-                Parameters::None => continue,
-                // SAFETY: a launch gives one pointer for each parameter.
-                Parameters::Array(array) => unsafe { *array.add(index) },
-                Parameters::Buffer(buffer, size) => {
-                    if parameter.offset + parameter.size > size {
-                        continue;
-                    }
-                    // SAFETY: inside the buffer.
-                    unsafe { buffer.add(parameter.offset) }
+        if let Some(used) = &self.used {
+            for slot in used {
+                // SAFETY: the caller's promise.
+                let Some(address) = (unsafe { self.value(parameters, slot.place) }) else {
+                    continue;
+                };
+                if plausible(address) {
+                    pointers.push(Pointer {
+                        address,
+                        mode: slot.mode,
+                        // SAFETY: the caller's promise.
+                        shift: unsafe { self.shift(parameters, &slot.shifts) },
+                    });
                 }
-            };
+            }
+            return pointers;
+        }
+        for (index, parameter) in self.parameters.iter().enumerate() {
+            // SAFETY: the caller's promise.
+            let start = unsafe { parameter.start(parameters, index) };
             if start.is_null() {
                 continue;
             }
@@ -123,6 +170,7 @@ impl Layout {
                     pointers.push(Pointer {
                         address: value,
                         mode: parameter.mode,
+                        shift: 0,
                     });
                 }
             }
@@ -130,44 +178,120 @@ impl Layout {
         pointers
     }
 
+    /// What stands at a place of at most 8 bytes.
+    ///
+    /// # Safety
+    /// As for [`Layout::pointers`].
+    unsafe fn value(&self, parameters: Parameters, place: Place) -> Option<u64> {
+        let parameter = self.parameters.get(place.parameter)?;
+        // SAFETY: the caller's promise.
+        let start = unsafe { parameter.start(parameters, place.parameter) };
+        if start.is_null() {
+            return None;
+        }
+        let mut bytes = [0; 8];
+        // SAFETY: inside the parameter, as `with_code` has made sure.
+        unsafe {
+            core::ptr::copy_nonoverlapping(start.add(place.offset), bytes.as_mut_ptr(), place.size);
+        }
+        Some(u64::from_ne_bytes(bytes))
+    }
+
+    /// Tells what is added to a pointer: 0 for nothing, else a number that is the same for
+    /// the same values.
+    ///
+    /// # Safety
+    /// As for [`Layout::pointers`].
+    unsafe fn shift(&self, parameters: Parameters, shifts: &[Place]) -> u32 {
+        let mut hasher = FxHasher::default();
+        let mut any = false;
+        for place in shifts {
+            // SAFETY: the caller's promise.
+            let value = unsafe { self.value(parameters, *place) }.unwrap_or(0);
+            any |= value != 0;
+            hasher.write_u64(value);
+        }
+        let hash = hasher.finish();
+        if any {
+            (hash ^ (hash >> 32)) as u32 | 1
+        } else {
+            0
+        }
+    }
+
+    fn new(parameters: impl Iterator<Item = Parameter>) -> Self {
+        Self {
+            parameters: parameters.collect(),
+            used: None,
+        }
+    }
+
+    /// Where bytes of the parameter buffer lie, of which there are at most 8.
+    fn place(&self, at: usize, size: usize) -> Option<Place> {
+        let inside = |parameter: &Parameter| {
+            parameter.offset <= at && at + size <= parameter.offset + parameter.size
+        };
+        let parameter = self.parameters.iter().position(inside)?;
+        (size <= 8).then(|| Place {
+            parameter,
+            offset: at - self.parameters[parameter].offset,
+            size,
+        })
+    }
+
+    /// Takes from the kernel's code what it does with which slot. Code for another layout
+    /// says nothing.
+    fn with_code(mut self, accesses: &Accesses) -> Self {
+        let slot = |(&at, access): (&usize, &Access)| {
+            let place = self.place(at, 8)?;
+            let shifts = if access.escapes {
+                Some(Box::default())
+            } else {
+                let places = access
+                    .shifts
+                    .iter()
+                    .map(|shift| self.place(shift.offset, shift.size));
+                places.collect()
+            };
+            Some(Slot {
+                place,
+                mode: mode_of_access(access, self.parameters[place.parameter].mode),
+                shifts: shifts?,
+            })
+        };
+        self.used = accesses.iter().map(slot).collect();
+        self
+    }
+
     /// A layout from the sizes alone, each parameter at its natural place.
     fn from_sizes(sizes: impl Iterator<Item = usize>) -> Self {
         let mut offset = 0_usize;
-        Self(
-            sizes
-                .map(|size| {
-                    offset = offset.next_multiple_of(size.clamp(1, 8));
-                    let parameter = Parameter {
-                        offset,
-                        size,
-                        mode: mode_of(size),
-                    };
-                    offset += size;
-                    parameter
-                })
-                .collect(),
-        )
+        Self::new(sizes.map(|size| {
+            offset = offset.next_multiple_of(size.clamp(1, 8));
+            let parameter = Parameter {
+                offset,
+                size,
+                mode: mode_of(size),
+            };
+            offset += size;
+            parameter
+        }))
     }
 
     /// A layout as an image states it.
     fn from_params(params: Vec<Param>) -> Self {
-        Self(
-            params
-                .into_iter()
-                .map(|Param { offset, size }| Parameter {
-                    offset,
-                    size,
-                    mode: mode_of(size),
-                })
-                .collect(),
-        )
+        Self::new(params.into_iter().map(|Param { offset, size }| Parameter {
+            offset,
+            size,
+            mode: mode_of(size),
+        }))
     }
 
     /// Takes from the demangled types which parameters are pointers, and which of
     /// these only read.
     fn with_modes(mut self, types: &[String]) -> Self {
-        if types.len() == self.0.len() {
-            for (parameter, kind) in self.0.iter_mut().zip(types) {
+        if types.len() == self.parameters.len() {
+            for (parameter, kind) in self.parameters.iter_mut().zip(types) {
                 let kind = kind.trim_end_matches(" restrict");
                 if parameter.size == 8 {
                     parameter.mode = if kind.ends_with(" const*") {
@@ -181,6 +305,20 @@ impl Layout {
             }
         }
         self
+    }
+}
+
+/// What a kernel's code does with a pointer, in a parameter of which its type or size says
+/// what `stated` is.
+fn mode_of_access(access: &Access, stated: Mode) -> Mode {
+    if access.escapes {
+        stated
+    } else if access.writes {
+        Mode::Write
+    } else if access.updates {
+        Mode::Update
+    } else {
+        Mode::Read
     }
 }
 
@@ -321,6 +459,14 @@ pub(crate) fn learn(handle: u64, function: u64) -> Learned {
         .map(|layout| match &types {
             Some(types) => layout.with_modes(types),
             None => layout,
+        })
+        .map(|layout| {
+            let wrapper = registration.map_or(0, |registration| registration.wrapper);
+            // SAFETY: as above.
+            match unsafe { images::accesses(function, wrapper, name.as_deref()) } {
+                Some(accesses) => layout.with_code(&accesses),
+                None => layout,
+            }
         });
     let number = if function != 0 { function } else { handle };
     Learned {
@@ -386,7 +532,7 @@ fn ask_layout(get: *const (), handle: u64) -> Result<Layout, u32> {
             _ => break,
         }
     }
-    Ok(Layout(parameters.into()))
+    Ok(Layout::new(parameters.into_iter()))
 }
 
 fn driver_layout(function: u64) -> Option<Layout> {
@@ -513,7 +659,7 @@ mod tests {
     fn modes_follow_types_and_sizes() {
         let layout = Layout::from_sizes([8, 8, 8, 4, 24, 4000].into_iter());
         let types = ["float const*", "float*", "View", "int", "Wide", "Lists"].map(str::to_owned);
-        let modes = |layout: &Layout| layout.0.iter().map(|p| p.mode).collect::<Vec<_>>();
+        let modes = |layout: &Layout| layout.parameters.iter().map(|p| p.mode).collect::<Vec<_>>();
         assert_eq!(
             modes(&layout.with_modes(&types)),
             [
@@ -531,5 +677,58 @@ mod tests {
         // Nor do types help that are not those of this layout.
         let other = Layout::from_sizes([8, 8].into_iter()).with_modes(&types);
         assert_eq!(modes(&other), [Mode::Write, Mode::Write]);
+    }
+
+    #[test]
+    fn code_tells_what_is_done_with_a_slot() {
+        let shift = Param {
+            offset: 40,
+            size: 4,
+        };
+        let access = |writes, shifts: &[Param]| Access {
+            reads: true,
+            writes,
+            shifts: shifts.to_vec(),
+            ..Access::default()
+        };
+        // A pointer, a structure of three, and an integer.
+        let layout = Layout::from_sizes([8, 24, 8, 4].into_iter());
+        let accesses: Accesses = [(0, access(true, &[shift])), (24, access(false, &[]))].into();
+        let layout = layout.with_code(&accesses);
+        let launch = |offset: u32| {
+            let (pointer, triple, unused) = (
+                0x10_0000_u64,
+                [0x20_0000_u64, 0x30_0000, 0x40_0000],
+                0x50_0000_u64,
+            );
+            let array = [
+                (&raw const pointer).cast::<u8>(),
+                triple.as_ptr().cast(),
+                (&raw const unused).cast(),
+                (&raw const offset).cast(),
+            ];
+            // SAFETY: one pointer for each parameter.
+            unsafe { layout.pointers(Parameters::Array(array.as_ptr())) }
+        };
+        let at = |pointers: &[Pointer]| -> Vec<(u64, Mode)> {
+            pointers
+                .iter()
+                .map(|pointer| (pointer.address, pointer.mode))
+                .collect()
+        };
+        let first = launch(0);
+        assert_eq!(
+            at(&first),
+            [(0x10_0000, Mode::Write), (0x40_0000, Mode::Read)]
+        );
+        assert_eq!(first[0].shift, 0);
+        assert!(launch(5)[0].shift != 0 && launch(5)[0].shift == launch(5)[0].shift);
+        assert_ne!(launch(5)[0].shift, launch(6)[0].shift);
+        // Code with a slot where this layout has none.
+        let other: Accesses = [(400, access(true, &[]))].into();
+        assert_eq!(
+            Layout::from_sizes([8].into_iter()).with_code(&other).used,
+            None
+        );
     }
 }

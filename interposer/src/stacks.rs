@@ -86,6 +86,7 @@ impl Stacks {
             Policy::Full => match action {
                 Action::Launched { stream, .. }
                 | Action::Copied { stream, .. }
+                | Action::CopiedInLayers { stream, .. }
                 | Action::CopiedTogether { stream, .. }
                 | Action::Filled { stream, .. }
                 | Action::Enqueued { stream }

@@ -1,4 +1,4 @@
-//! Modules and the look-up of their kernels: where a kernel's device code is, for drivers that
+//! Modules and the look-up of their kernels: where a kernel's device code is
 //! cannot tell how its parameters lie (see [`images`]). These calls change no memory and no order.
 //!
 //! They are seen at any depth, as the runtime loads its programs' device code itself.
@@ -26,21 +26,21 @@ mod driver {
     use super::*;
 
     hooks! { Driver:
-        /// Keeps the device code where the driver cannot tell how parameters lie (before 12.4)
+        /// Keeps the device code, which tells what kernels do with their pointers and, before CUDA 12.4, how parameters lie
         fn cuModuleLoad: (module: *mut u64, path: *const c_char) whole(hook, real, origin) {
             let status = real(module, path);
             // SAFETY: the call's own arguments and answer.
             unsafe { images::file_loaded(status, module, path, false) };
             status
         }
-        /// Keeps the device code where the driver cannot tell how parameters lie (before 12.4)
+        /// Keeps the device code, which tells what kernels do with their pointers and, before CUDA 12.4, how parameters lie
         fn cuModuleLoadData: (module: *mut u64, code: *const c_void) whole(hook, real, origin) {
             let status = real(module, code);
             // SAFETY: as above.
             unsafe { images::loaded(status, module, code, false) };
             status
         }
-        /// Keeps the device code where the driver cannot tell how parameters lie (before 12.4)
+        /// Keeps the device code, which tells what kernels do with their pointers and, before CUDA 12.4, how parameters lie
         fn cuModuleLoadDataEx: (
             module: *mut u64, code: *const c_void, count: u32, options: usize, values: usize,
         ) whole(hook, real, origin) {
@@ -49,14 +49,14 @@ mod driver {
             unsafe { images::loaded(status, module, code, false) };
             status
         }
-        /// Keeps the device code where the driver cannot tell how parameters lie (before 12.4)
+        /// Keeps the device code, which tells what kernels do with their pointers and, before CUDA 12.4, how parameters lie
         fn cuModuleLoadFatBinary: (module: *mut u64, code: *const c_void) whole(hook, real, origin) {
             let status = real(module, code);
             // SAFETY: as above.
             unsafe { images::loaded(status, module, code, false) };
             status
         }
-        /// Keeps the device code where the driver cannot tell how parameters lie (before 12.4)
+        /// Keeps the device code, which tells what kernels do with their pointers and, before CUDA 12.4, how parameters lie
         fn cuLibraryLoadData: (
             library: *mut u64, code: *const c_void, jit: usize, jit_values: usize, jit_count: u32,
             options: usize, values: usize, count: u32,
@@ -66,7 +66,7 @@ mod driver {
             unsafe { images::loaded(status, library, code, true) };
             status
         }
-        /// Keeps the device code where the driver cannot tell how parameters lie (before 12.4)
+        /// Keeps the device code, which tells what kernels do with their pointers and, before CUDA 12.4, how parameters lie
         fn cuLibraryLoadFromFile: (
             library: *mut u64, path: *const c_char, jit: usize, jit_values: usize, jit_count: u32,
             options: usize, values: usize, count: u32,
@@ -76,28 +76,28 @@ mod driver {
             unsafe { images::file_loaded(status, library, path, true) };
             status
         }
-        /// Keeps the device code where the driver cannot tell how parameters lie (before 12.4)
+        /// Keeps the device code, which tells what kernels do with their pointers and, before CUDA 12.4, how parameters lie
         fn cuLibraryGetModule: (module: *mut u64, library: u64) whole(hook, real, origin) {
             let status = real(module, library);
             // SAFETY: as above.
             unsafe { images::module_of_library(status, module, library) };
             status
         }
-        /// Keeps the kernel's name and module where the driver cannot tell how parameters lie (before 12.4)
+        /// Keeps the kernel's name and module, for the same
         fn cuModuleGetFunction: (function: *mut u64, module: u64, name: *const c_char) whole(hook, real, origin) {
             let status = real(function, module, name);
             // SAFETY: as above.
             unsafe { images::found(status, function, module, name, false) };
             status
         }
-        /// Keeps the kernel's name and module where the driver cannot tell how parameters lie (before 12.4)
+        /// Keeps the kernel's name and module, for the same
         fn cuLibraryGetKernel: (kernel: *mut u64, library: u64, name: *const c_char) whole(hook, real, origin) {
             let status = real(kernel, library, name);
             // SAFETY: as above.
             unsafe { images::found(status, kernel, library, name, true) };
             status
         }
-        /// Keeps the kernel's name and module where the driver cannot tell how parameters lie (before 12.4)
+        /// Keeps the kernel's name and module, for the same
         fn cuKernelGetFunction: (function: *mut u64, kernel: u64) whole(hook, real, origin) {
             let status = real(function, kernel);
             // SAFETY: as above.

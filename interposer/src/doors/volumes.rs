@@ -6,14 +6,13 @@ use cudarc::driver::sys::{CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER};
 use cudarc::runtime::sys::{
     cudaExtent, cudaMemcpy3DParms, cudaMemcpy3DPeerParms, cudaPitchedPtr, cudaPos,
 };
-use streamcheck_model::{BatchCopy, Direction, HostMemory, Region, SourceOrder};
+use streamcheck_model::{Direction, Region};
 
 use super::arrays::{ARRAY, unseen};
 use super::copies::{When, direction};
 use super::peers;
 use crate::call::{Call, Copy};
 use crate::hook::hooks;
-use crate::recorder;
 
 /// A volume of more slices than these is not told slice by slice.
 const SLICES: u64 = 64;
@@ -105,8 +104,7 @@ fn folded(side: Side, extent: Extent) -> Option<Region> {
     side.map_or(Some(ARRAY), |volume| volume.folded(extent))
 }
 
-/// The copy's parts that have no order among themselves: one, or one a slice. `None`
-/// if there are too many.
+/// The copy's parts: one, or one a slice. `None` if there are too many.
 pub(super) fn parts(to: Side, from: Side, extent: Extent) -> Option<Vec<(Region, Region)>> {
     if let (Some(to), Some(from)) = (folded(to, extent), folded(from, extent)) {
         return Some(vec![(to, from)]);
@@ -151,22 +149,7 @@ fn copied(
         });
         return;
     }
-    let host = recorder::host_memory(parts[0].1.address, parts[0].0.address, direction);
-    // A pageable source is staged before the call returns, as for any copy.
-    let order = match host {
-        HostMemory::Pageable => SourceOrder::DuringCall,
-        HostMemory::Pinned | HostMemory::Unasked => SourceOrder::Stream,
-    };
-    let copies = parts.into_iter().map(|(to, from)| BatchCopy {
-        to,
-        from,
-        host,
-        order,
-    });
-    call.copied_together(stream, copies.collect());
-    if may_wait(direction, when) {
-        call.waited(stream);
-    }
+    call.copied_in_layers(stream, parts, direction, when == When::Now);
 }
 
 /// A fill of a volume.

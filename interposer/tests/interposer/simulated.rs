@@ -151,6 +151,9 @@ fn volumes_are_told_exactly() {
     let seen = clean("volumes");
     let mut regions = seen.actions().filter_map(|action| match action {
         Action::Copied { to, from, .. } => Some(vec![*to, *from]),
+        Action::CopiedInLayers { layers, .. } => {
+            Some(layers.iter().flat_map(|(to, from)| [*to, *from]).collect())
+        }
         Action::CopiedTogether { copies, .. } => Some(
             copies
                 .iter()
