@@ -52,12 +52,15 @@ fn together(call: &Call, stream: usize, copies: Vec<BatchCopy>) {
             && recorder::is_unknown(copy.from.address)
     });
     let sources: Vec<Region> = watched.map(|copy| copy.from).collect();
+    if !sources.is_empty() {
+        libc_door::make_room(sources.len());
+    }
+    call.copied_together(stream, copies);
     for source in sources {
         if !libc_door::watch_source(source.address, source.end()) {
             call.blind_spot("forgotten-sources", call.hook.api());
         }
     }
-    call.copied_together(stream, copies);
 }
 
 /// The lists of a batch call.

@@ -64,8 +64,8 @@ pub(crate) fn watch(address: u64, size: usize) {
     publish(&ranges);
 }
 
-/// Host memory that CUDA was never told of is read by a copy that may be pending.
-/// False if an older source had to be forgotten for it.
+/// Host memory that CUDA was never told of is read by a copy that may be pending, and
+/// is recorded. False if an older such source had to be forgotten for it.
 pub(crate) fn watch_source(start: u64, end: u64) -> bool {
     let source = Range {
         start,
@@ -83,6 +83,26 @@ pub(crate) fn watch_source(start: u64, end: u64) -> bool {
     ranges.push(source);
     publish(&ranges);
     !full
+}
+
+/// Makes room for more sources, if there is too little, by dropping those whose copies
+/// are known to be complete. No lock is held while the recorder is asked.
+pub(crate) fn make_room(more: usize) {
+    let watched: Vec<Range> = ranges()
+        .iter()
+        .filter(|range| range.source)
+        .copied()
+        .collect();
+    if watched.len() + more <= SOURCES {
+        return;
+    }
+    let read: Vec<Range> = watched
+        .into_iter()
+        .filter(|range| recorder::is_unknown(range.start))
+        .collect();
+    let mut ranges = ranges();
+    ranges.retain(|range| !read.contains(range));
+    publish(&ranges);
 }
 
 /// Host memory was unregistered. Another thread may have registered it anew since:

@@ -109,8 +109,8 @@ static void values(const char *name) {
   fill(memory, 1024, two);
 }
 
-/* More sources than are watched at a time. */
-static void many_sources(void) {
+/* More sources than are watched at a time, which are read in one go, or one after the other. */
+static void many_sources(const char *name) {
   enum { COUNT = 1030 };
   static void *targets[COUNT];
   static const void *sources[COUNT];
@@ -122,7 +122,11 @@ static void many_sources(void) {
     sources[i] = malloc(64);
     sizes[i] = 1;
   }
-  OK(cudaMemcpyBatchAsync(targets, sources, sizes, COUNT, &attributes, &first, 1, one));
+  int parts = is(name, "many-sources") ? 1 : COUNT / 10;
+  for (int i = 0; i < parts; i++) {
+    OK(cudaMemcpyBatchAsync(targets + i * (COUNT / parts), sources + i * (COUNT / parts), sizes, COUNT / parts, &attributes, &first, 1, one));
+    if (parts > 1) OK(cudaStreamSynchronize(one));
+  }
 }
 
 static void batches(const char *name) {
@@ -314,7 +318,7 @@ int main(int count, char **arguments) {
   one = new_stream();
   two = new_stream();
   if (strstr(name, "values")) values(name);
-  else if (is(name, "many-sources")) many_sources();
+  else if (strstr(name, "many-sources")) many_sources(name);
   else if (strstr(name, "batch")) batches(name);
   else if (is(name, "volumes")) volumes();
   else if (is(name, "arrays")) arrays();

@@ -144,6 +144,8 @@ fn a_batch_tells_when_each_source_is_read() {
 #[test]
 fn sources_that_are_too_many_are_counted() {
     assert_eq!(see("many-sources").blind_spots, ["forgotten-sources"]);
+    // Those that were read need no watching.
+    assert!(see("waited-many-sources").blind_spots.is_empty());
 }
 
 #[test]
