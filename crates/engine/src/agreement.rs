@@ -21,7 +21,9 @@ use streamcheck_model::{
 use crate::clock::Epoch;
 use crate::{Engine, Levels};
 use program::{BLOCK, Pair, Shape, Step, Weights, steps};
-use reference::{Access, Block, Fate, Footprint, LineId, Node, Reference, Scope, Verdict};
+use reference::{
+    Access, Block, Fate, Footprint, LineId, Node, Reference, Scope, Verdict, conflict,
+};
 
 /// Where the memory lies that CUDA was not told of.
 const PAGEABLE: u64 = 0x5500_0000_0000;
@@ -182,7 +184,7 @@ impl Run {
     /// Judges what an operation does to some bytes.
     fn touch(&mut self, access: Access, found: &mut Vec<Verdict>) {
         let (start, end) = match access.what {
-            Footprint::Pointer(address) => (address, address + 1),
+            Footprint::Pointer(address, _) => (address, address + 1),
             Footprint::Bytes(region) if region.bytes() == 0 => return,
             Footprint::Bytes(region) => (region.address, region.end()),
         };
@@ -555,13 +557,13 @@ impl Run {
     fn take_launch(
         &mut self,
         stream: usize,
-        picks: &[(usize, u64, Mode)],
+        picks: &[(usize, u64, Mode, u32)],
         want: &mut Vec<Verdict>,
     ) -> Vec<&'static str> {
         let stream = Self::stream(stream);
         let pointers: SmallVec<[Pointer; 6]> = picks
             .iter()
-            .filter_map(|&(block, offset, mode)| {
+            .filter_map(|&(block, offset, mode, shift)| {
                 let base = self.reference.blocks[self.pick(block)?].base;
                 // Where two blocks meet, a pointer may be the first one's end.
                 let meets = offset == 0 && self.reference.owner(base - 1).is_some();
@@ -569,7 +571,7 @@ impl Run {
                 Some(Pointer {
                     address,
                     mode,
-                    shift: 0,
+                    shift,
                 })
             })
             .collect();
@@ -583,7 +585,7 @@ impl Run {
         let line = self.resolve(stream);
         for pointer in pointers {
             if pointer.mode != Mode::Doubtful {
-                let what = Footprint::Pointer(pointer.address);
+                let what = Footprint::Pointer(pointer.address, pointer.shift);
                 self.touch(self.access(node, line, what, pointer.mode), want);
             }
         }
@@ -783,13 +785,12 @@ impl Run {
     fn race_within(&self, touched: &[Access]) -> Option<Verdict> {
         let bytes = |access: &Access| match access.what {
             Footprint::Bytes(region) => region,
-            Footprint::Pointer(_) => unreachable!(),
+            Footprint::Pointer(..) => unreachable!(),
         };
         let mut met: Vec<u64> = Vec::new();
         for (place, a) in touched.iter().enumerate() {
             for b in &touched[..place] {
-                let writes = a.mode == Mode::Write || b.mode == Mode::Write;
-                if writes && a.what.meets(&b.what) {
+                if conflict(a.mode, b.mode) && a.what.meets(&b.what) {
                     met.push(bytes(a).address.max(bytes(b).address));
                 }
             }

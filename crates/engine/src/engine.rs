@@ -744,7 +744,7 @@ impl Engine {
             match self.memory.freed(address) {
                 // The part of a union that is not in use, or of a structure, may hold
                 // what was there before.
-                Some(_) if mode == Mode::Unknown => {
+                Some(_) if mode == Mode::Unknown && !signals => {
                     self.blind_spot("freed-pointers-in-structs", access.op.kernel);
                 }
                 Some(past) => {

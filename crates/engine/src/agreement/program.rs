@@ -119,7 +119,7 @@ pub(super) enum Step {
     },
     Launch {
         stream: usize,
-        pointers: Vec<(usize, u64, Mode)>,
+        pointers: Vec<(usize, u64, Mode, u32)>,
     },
     Copy {
         stream: usize,
@@ -232,11 +232,19 @@ fn step(weights: Weights) -> impl Strategy<Value = Step> {
             Mode::Read,
             Mode::Write,
             Mode::Write,
+            Mode::Update,
             Mode::Unknown,
             Mode::Doubtful,
         ])
     };
-    let pointer = || (n(), select(vec![0u64, 0, 0, 0x200, 0x18]), mode());
+    let pointer = || {
+        (
+            n(),
+            select(vec![0u64, 0, 0, 0x200, 0x18]),
+            mode(),
+            select(vec![0u32, 0, 0, 5]),
+        )
+    };
     let conditions = select(vec![
         Condition::Equal,
         Condition::Reached32,

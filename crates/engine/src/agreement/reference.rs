@@ -79,16 +79,18 @@ struct Wait {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Footprint {
-    Pointer(u64),
+    /// The kernel adds what the number stands for, unless it is 0.
+    Pointer(u64, u32),
     Bytes(Region),
 }
 
 impl Footprint {
     pub(super) fn meets(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Pointer(a), Self::Pointer(b)) => a == b,
-            (Self::Pointer(p), Self::Bytes(region)) | (Self::Bytes(region), Self::Pointer(p)) => {
-                rows(region).any(|(start, end)| (start..end).contains(p))
+            (Self::Pointer(a, by), Self::Pointer(b, other)) => (a, by) == (b, other),
+            (Self::Pointer(p, by), Self::Bytes(region))
+            | (Self::Bytes(region), Self::Pointer(p, by)) => {
+                *by == 0 && rows(region).any(|(start, end)| (start..end).contains(p))
             }
             (Self::Bytes(a), Self::Bytes(b)) => {
                 rows(a).any(|(start, end)| rows(b).any(|(s, e)| start.max(s) < end.min(e)))
@@ -105,6 +107,12 @@ fn rows(region: &Region) -> impl Iterator<Item = (u64, u64)> + use<> {
         pitch,
     } = *region;
     (0..rows).map(move |row| (address + row * pitch, address + row * pitch + width))
+}
+
+/// Whether two accesses must not meet: one writes, or one is atomic and the other reads.
+pub(super) fn conflict(a: Mode, b: Mode) -> bool {
+    let either = |mode| a == mode || b == mode;
+    either(Mode::Write) || either(Mode::Update) && either(Mode::Read)
 }
 
 /// What an operation does to one block.
@@ -610,6 +618,8 @@ impl Reference {
                             .is_some();
                     leans.then_some("SC203")
                 }),
+            // The part of a structure that is not in use may hold what was there before.
+            Fate::Freed if access.mode == Mode::Unknown && !access.signals => None,
             Fate::Freed => Some("SC102"),
             Fate::Forgotten => None,
         };
@@ -636,7 +646,7 @@ impl Reference {
         let races = |other: &Access| {
             !other.unfit
                 && !other.signals
-                && (access.mode == Mode::Write || other.mode == Mode::Write)
+                && conflict(access.mode, other.mode)
                 && access.what.meets(&other.what)
                 && !known(other.node)
         };
