@@ -104,6 +104,12 @@ hooks! { Runtime:
     fn cudaEventQuery: (event: usize) after(call) {
         synchronized(call, event, true);
     }
+    /// If it succeeds, the host knows both events' newest records complete
+    fn cudaEventElapsedTime | cudaEventElapsedTime_v2: (out: usize, start: usize, end: usize) after(call) {
+        let _ = out;
+        synchronized(call, start, true);
+        synchronized(call, end, true);
+    }
     /// Another process may record the event: from here on its record is unknown
     fn cudaIpcGetEventHandle: (handle: usize, event: usize) after(call) {
         let _ = handle;
@@ -159,6 +165,12 @@ mod driver {
         /// If it succeeds, the host knows the event's newest record complete
         fn cuEventQuery: (event: usize) after(call) {
             synchronized(call, event, true);
+        }
+        /// If it succeeds, the host knows both events' newest records complete
+        fn cuEventElapsedTime | cuEventElapsedTime_v2: (out: usize, start: usize, end: usize) after(call) {
+            let _ = out;
+            synchronized(call, start, true);
+            synchronized(call, end, true);
         }
         /// Another process may record the event: from here on its record is unknown
         fn cuIpcGetEventHandle: (handle: usize, event: usize) after(call) {

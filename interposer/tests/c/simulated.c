@@ -26,6 +26,7 @@ int cudaMemset(void *, int, size_t), cudaMemsetAsync(void *, int, size_t, stream
 int cudaMemset2DAsync(void *, size_t, int, size_t, size_t, stream_t);
 int cudaMemset3DAsync(pitched_t, int, extent_t, stream_t), cudaMemcpy3DAsync(const volume_t *, stream_t);
 int cudaStreamCreateWithFlags(stream_t *, unsigned), cudaStreamSynchronize(stream_t);
+int cudaEventElapsedTime(float *, event_t, event_t);
 int cudaEventCreate(event_t *), cudaEventRecord(event_t, stream_t), cudaStreamWaitEvent(stream_t, event_t, unsigned);
 int cudaMemcpyBatchAsync(void *const *, const void *const *, const size_t *, size_t, attributes_t *, size_t *, size_t, stream_t);
 int cudaMemcpy3DBatchAsync(size_t, operation_t *, u64, stream_t);
@@ -207,6 +208,24 @@ static void refused_record(void) {
   fill(memory, 64, two);
 }
 
+/* The time between two events is known once both are over, and not before. */
+static void elapsed(const char *name) {
+  event_t start, end;
+  float time;
+  int status = 600;
+  char *memory = device(64);
+  OK(cudaEventCreate(&start));
+  OK(cudaEventCreate(&end));
+  OK(cudaEventRecord(start, one));
+  fill(memory, 64, one);
+  OK(cudaEventRecord(end, one));
+  do status = cudaEventElapsedTime(&time, start, end);
+  while (status == 600 && is(name, "elapsed"));
+  if (is(name, "elapsed")) OK(status);
+  else if (status != 600) exit(5);
+  fill(memory, 64, two);
+}
+
 static void managed(const char *name) {
   void *memory;
   size_t size = 4096;
@@ -323,6 +342,7 @@ int main(int count, char **arguments) {
   else if (is(name, "volumes")) volumes();
   else if (is(name, "arrays")) arrays();
   else if (strstr(name, "peer")) peers(name);
+  else if (strstr(name, "elapsed")) elapsed(name);
   else if (is(name, "refused-record")) refused_record();
   else if (strstr(name, "managed") || is(name, "discard-race")) managed(name);
   else if (is(name, "pools")) pools();

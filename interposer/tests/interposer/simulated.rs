@@ -256,6 +256,12 @@ fn pools_are_told_apart() {
 }
 
 #[test]
+fn a_time_between_events_tells_that_they_are_over() {
+    clean("elapsed");
+    assert_eq!(see("not-elapsed").rules, ["SC109"]);
+}
+
+#[test]
 fn a_record_that_was_refused_is_none() {
     clean("refused-record");
 }
