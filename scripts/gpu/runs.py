@@ -92,6 +92,19 @@ def place(event):
     return f"{event['role']} at {' < '.join(frames[:3])}" if frames else ""
 
 
+def read_report(outcome, report):
+    """Adds what a report says to an outcome."""
+    outcome.operations += report["summary"]["operations"]
+    for finding in report["findings"]:
+        outcome.codes.append(finding["rule"])
+        outcome.levels.add(finding["level"])
+        places = "; ".join(filter(None, map(place, finding["events"])))
+        outcome.messages.append(f"{finding['rule']} ×{finding['count']}: {finding['message']} ({places})")
+    spots = [f"{spot['kind']} ×{spot['count']}"
+             for spot in report["summary"].get("blind_spots", []) if spot["count"]]
+    outcome.blind = ", ".join(filter(None, [outcome.blind, *spots]))
+
+
 def preloaded(args, command, env, label):
     """Runs a command under the preload and reads the reports of all its processes."""
     folder = Path(args.build_dir) / "runs" / label
@@ -105,15 +118,7 @@ def preloaded(args, command, env, label):
     for path in sorted(folder.glob("report.*json*")):
         try:
             report = json.loads(path.read_text())
-            outcome.operations += report["summary"]["operations"]
-            for finding in report["findings"]:
-                outcome.codes.append(finding["rule"])
-                outcome.levels.add(finding["level"])
-                places = "; ".join(filter(None, map(place, finding["events"])))
-                outcome.messages.append(f"{finding['rule']} ×{finding['count']}: {finding['message']} ({places})")
-            spots = [f"{spot['kind']} ×{spot['count']}"
-                     for spot in report["summary"].get("blind_spots", []) if spot["count"]]
-            outcome.blind = ", ".join(filter(None, [outcome.blind, *spots]))
+            read_report(outcome, report)
         except (OSError, ValueError, KeyError, TypeError) as error:
             outcome.trouble = f"bad report {path.name}: {error!r}"
     outcome.codes.sort()
@@ -165,6 +170,14 @@ def gpus():
     """How many GPUs there are."""
     _, listed, _ = start(["nvidia-smi", "-L"], clean_env(), ROOT, 60)
     return sum(line.startswith("GPU ") for line in listed.splitlines())
+
+
+def native_arch():
+    """nvcc's -arch for the first GPU. Unlike `native` it embeds the PTX too, as an ordinary build does."""
+    code, listed, _ = start(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"],
+                            clean_env(), ROOT, 60)
+    lines = listed.split()
+    return f"sm_{lines[0].replace('.', '')}" if code == 0 and lines else "native"
 
 
 def machine(nvcc):
