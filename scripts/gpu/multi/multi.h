@@ -38,14 +38,17 @@ inline void enable_peers() {
 // Long enough for what is pending to end.
 inline void lapse() { usleep(300 * 1000); }
 
-// Later work of `to` comes after the work that `from`, of the device `device`, has now. The current
-// device stays.
+// Later work of `to`, of the current device, comes after the work that `from`, of the device `device`, has
+// now. The handle of a legacy stream means that of the device that is current in the call.
 inline void across(int device, cudaStream_t from, cudaStream_t to) {
     int current;
     CHECK(cudaGetDevice(&current));
     on(device);
-    join(from, to);
+    cudaEvent_t event = new_event();
+    CHECK(cudaEventRecord(event, from));
     on(current);
+    CHECK(cudaStreamWaitEvent(to, event, 0));
+    CHECK(cudaEventDestroy(event));
 }
 
 // The edge of `across`, or time.

@@ -58,7 +58,7 @@ static int importer(bool pooled, int socket) {
     cudaEvent_t filled;
     cudaMemPool_t pool;
     on(0);
-    CHECK(cudaIpcOpenEventHandle(&filled, handles.filled));
+    if (cudaIpcOpenEventHandle(&filled, handles.filled) != cudaSuccess) skip("no interprocess events");
     cudaStream_t s0 = new_stream();
     if (pooled) {
         CHECK(cudaMemPoolImportFromShareableHandle(&pool, (void *)(uintptr_t)fd, cudaMemHandleTypePosixFileDescriptor, 0));
@@ -134,6 +134,7 @@ int main(int argc, char **argv) {
     send_handles(sockets[0], handles, fd);
     int status = -1;
     REQUIRE(waitpid(child, &status, 0) == child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) return 77;
     REQUIRE(status == 0);
     if (pooled) {
         CHECK(cudaFreeAsync(p, s));

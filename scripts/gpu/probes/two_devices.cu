@@ -78,6 +78,24 @@ int main() {
     CHECK(cudaSetDevice(1));
     ask_held("is a stream of device 1 held up by cudaMemcpyPeerAsync to it in a stream of device 0", s[1]);
     settle();
+    for (int side = 0; side < 2; side++) {
+        CHECK(cudaSetDevice(side));
+        spin(s[side]);
+        CHECK(cudaSetDevice(0));
+        CHECK(cudaMemcpyAsync(p[1], p[0], 1 << 20, cudaMemcpyDeviceToDevice, cudaStreamLegacy));
+        ask(side ? "is a copy between devices in the NULL stream held up by a non-blocking stream of the destination's device"
+                 : "is a copy between devices in the NULL stream held up by a non-blocking stream of the source's device",
+            [] { CHECK(cudaStreamSynchronize(cudaStreamLegacy)); });
+        settle();
+        CHECK(cudaSetDevice(0));
+        spin(cudaStreamLegacy);
+        CHECK(cudaMemcpyAsync(p[1], p[0], 1 << 20, cudaMemcpyDeviceToDevice, cudaStreamLegacy));
+        CHECK(cudaSetDevice(side));
+        ask_held(side ? "is a non-blocking stream of the destination's device held up by a pending copy between devices in the NULL stream"
+                      : "is a non-blocking stream of the source's device held up by a pending copy between devices in the NULL stream",
+                 s[side]);
+        settle();
+    }
     void *pinned;
     CHECK(cudaMallocHost(&pinned, 1 << 20));
     CHECK(cudaSetDevice(0));
