@@ -22,7 +22,8 @@ pub struct Access {
     pub reads: bool,
     /// It is written through.
     pub writes: bool,
-    /// It is updated through atomically.
+    /// It is updated through atomically, or by the loads and stores that threads
+    /// synchronize with.
     pub updates: bool,
     /// It goes where it cannot be followed.
     pub escapes: bool,
@@ -257,10 +258,18 @@ impl<'a> Kernel<'a> {
                     self.escape(&value);
                 }
             }
-            ("ld" | "ldu", [_, place, ..]) => self.touch(place, |access| access.reads = true),
+            ("ld" | "ldu", [_, place, ..]) => {
+                self.touch(place, |access| match is_strong(instruction) {
+                    true => access.updates = true,
+                    false => access.reads = true,
+                });
+            }
             ("st", [place, value, ..]) => {
                 if !instruction.full.starts_with("st.param") {
-                    self.touch(place, |access| access.writes = true);
+                    self.touch(place, |access| match is_strong(instruction) {
+                        true => access.updates = true,
+                        false => access.writes = true,
+                    });
                 }
                 let value = self.value(value);
                 self.escape(&value);
@@ -333,6 +342,14 @@ impl<'a> Kernel<'a> {
             }
         }
     }
+}
+
+/// Whether a load or store is *strong*: made to meet others at the same time (PTX ISA,
+/// "Memory Consistency Model").
+fn is_strong(instruction: &Instruction<'_>) -> bool {
+    let strong = ["volatile", "relaxed", "acquire", "release", "mmio"];
+    let mut modifiers = instruction.full.split('.');
+    modifiers.any(|modifier| strong.contains(&modifier))
 }
 
 /// Instructions that only compute, or that do nothing with an address.
@@ -541,6 +558,13 @@ mod tests {
             found[&0].reads && !found.contains_key(&8),
             "the second is not used"
         );
+    }
+
+    #[test]
+    fn loads_and_stores_that_threads_synchronize_with_are_updates() {
+        let found =
+            two("ld.acquire.gpu.global.u32 %r9, [%rd6];\nst.volatile.global.u32 [%rd4], %r2;");
+        assert!(found[&0].updates && !found[&0].reads && found[&8].updates && !found[&8].writes);
     }
 
     #[test]

@@ -51,7 +51,27 @@ impl Reader {
             self.at = u16_at(image, 6)?.into();
         }
         loop {
-            let (part, next) = entry(image, self.at)?;
+            let (part, next) = entry(image, self.at, |_, _| true)?;
+            self.at = next;
+            if part.is_some() {
+                return part;
+            }
+        }
+    }
+
+    /// The next part that is text of at most `longest` bytes. No time is spent on others.
+    pub fn next_text<'a>(&mut self, image: &'a [u8], longest: usize) -> Option<Part<'a>> {
+        if u32_at(image, 0) != Some(CONTAINER_MAGIC) {
+            let short = image.len() <= longest;
+            let part = self.next(image).filter(|_| short)?;
+            return matches!(part, Part::Ptx(_)).then_some(part);
+        }
+        if self.at == 0 {
+            self.at = u16_at(image, 6)?.into();
+        }
+        loop {
+            let wanted = |kind, size| kind == KIND_PTX && size <= longest;
+            let (part, next) = entry(image, self.at, wanted)?;
             self.at = next;
             if part.is_some() {
                 return part;
@@ -60,8 +80,13 @@ impl Reader {
     }
 }
 
-/// The entry at `at`, if it can be read, and where the next one begins.
-fn entry(container: &[u8], at: usize) -> Option<(Option<Part<'_>>, usize)> {
+/// The entry at `at`, if it can be read and is `wanted` by its kind and its uncompressed
+/// size, and where the next one begins.
+fn entry(
+    container: &[u8],
+    at: usize,
+    wanted: impl Fn(u16, usize) -> bool,
+) -> Option<(Option<Part<'_>>, usize)> {
     let header = container.get(at..)?;
     let start = u32_at(header, 4)? as usize;
     let length = size_at(header, 8)?;
@@ -71,7 +96,14 @@ fn entry(container: &[u8], at: usize) -> Option<(Option<Part<'_>>, usize)> {
     let end = start.checked_add(length)?;
     let payload = header.get(start..end)?;
     let kind = u16_at(header, 0)?;
+    let packed = u64_at(header, 40)? & (FLAG_LZ4 | FLAG_ZSTD) != 0;
+    let size = if packed {
+        size_at(header, 56).unwrap_or(usize::MAX)
+    } else {
+        payload.len()
+    };
     let part = match kind {
+        _ if !wanted(kind, size) => None,
         KIND_CUBIN => uncompressed(header, payload).map(Part::Cubin),
         KIND_PTX => uncompressed(header, payload).and_then(text),
         _ => None,
@@ -207,5 +239,19 @@ mod tests {
             let bytes = container(&[(KIND_PTX, 0x11 | FLAG_LZ4, data.clone(), size)]);
             assert!(texts(&bytes).is_empty(), "{size}");
         }
+    }
+
+    #[test]
+    fn texts_are_found_among_cubins_and_long_ones_left_out() {
+        let image = container(&[
+            (KIND_CUBIN, 0, b"\x7fELF".to_vec(), 4),
+            (KIND_PTX, 0, TEXT.into(), TEXT.len()),
+            (KIND_PTX, 0, TEXT.repeat(9).into(), TEXT.len() * 9),
+        ]);
+        let mut reader = Reader::default();
+        assert!(matches!(reader.next_text(&image, 100), Some(Part::Ptx(text)) if text == TEXT));
+        assert!(reader.next_text(&image, 100).is_none());
+        assert!(Reader::default().next_text(TEXT.as_bytes(), 100).is_some());
+        assert!(Reader::default().next_text(TEXT.as_bytes(), 10).is_none());
     }
 }

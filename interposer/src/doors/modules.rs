@@ -1,5 +1,5 @@
-//! Modules and the look-up of their kernels: where a kernel's device code is
-//! cannot tell how its parameters lie (see [`images`]). These calls change no memory and no order.
+//! Modules and the look-up of their kernels: where a kernel's device code is (see [`images`]). These
+//! calls change no memory and no order.
 //!
 //! They are seen at any depth, as the runtime loads its programs' device code itself.
 
