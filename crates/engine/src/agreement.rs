@@ -42,6 +42,27 @@ impl Side {
     fn is_pageable(self) -> bool {
         self.host && self.kind.is_none_or(|kind| kind == MemoryKind::System)
     }
+
+    fn place(self, inferred: bool) -> Place {
+        match self.kind {
+            Some(MemoryKind::System) => Place::Pageable,
+            Some(kind) if kind.is_host() => Place::Pinned,
+            Some(_) => Place::Device,
+            None if inferred => Place::Unknown,
+            None if self.host => Place::Pageable,
+            None => Place::Device,
+        }
+    }
+}
+
+/// Where one side of a copy lies.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Device,
+    Pinned,
+    Pageable,
+    /// The call does not say, and nobody knows the memory.
+    Unknown,
 }
 
 struct Run {
@@ -600,6 +621,7 @@ impl Run {
             to_shape,
             from_shape,
             synchronous,
+            inferred,
         } = *step
         else {
             unreachable!()
@@ -607,6 +629,8 @@ impl Run {
         let (Some(target), Some(source)) = (self.side(to), self.side(from)) else {
             return Vec::new();
         };
+        // Of the memory that a batch may use more may be known.
+        let inferred = inferred && [source, target].iter().all(|side| side.address != PAGEABLE);
         let stream = if synchronous {
             Self::default_stream(stream)
         } else {
@@ -619,6 +643,7 @@ impl Run {
             to,
             from,
             direction: match (source.host, target.host) {
+                _ if inferred => Direction::Inferred,
                 (true, true) => Direction::HostToHost,
                 (true, false) => Direction::HostToDevice,
                 (false, true) => Direction::DeviceToHost,
@@ -632,30 +657,30 @@ impl Run {
         if to.bytes() == 0 && from.bytes() == 0 {
             return got;
         }
-        for (side, region, mode) in [(source, from, Mode::Read), (target, to, Mode::Write)] {
-            if !side.is_pageable() {
-                self.touch(
-                    self.access(node, line, Footprint::Bytes(region), mode),
-                    want,
-                );
+        let (read, written) = (source.place(inferred), target.place(inferred));
+        for (place, region, mode) in [(read, from, Mode::Read), (written, to, Mode::Write)] {
+            if place != Place::Pageable {
+                let access = self.access(node, line, Footprint::Bytes(region), mode);
+                self.touch(access, want);
             }
         }
-        let pageable = source.is_pageable() || target.is_pageable();
-        if pageable && !synchronous {
+        if [read, written].contains(&Place::Pageable) && !synchronous {
             want.push(("SC201", 0, self.site()));
         }
         let managed = [source, target]
             .iter()
             .any(|side| side.kind == Some(MemoryKind::Managed));
-        match (source.host, target.host) {
-            (true, true) => self.reference.host_knows(node),
-            (false, true) if synchronous => self.reference.host_knows(node),
-            (false, true) if target.is_pageable() => self.reference.host_happens_to_know(node),
-            (true, false) if synchronous && !source.is_pageable() => {
-                self.reference.host_knows(node)
-            }
-            _ if synchronous && managed => self.reference.host_may_know(node),
-            _ => {}
+        let host = |place| matches!(place, Place::Pinned | Place::Pageable);
+        if host(read) && host(written) {
+            self.reference.host_knows(node);
+        } else if host(written) && synchronous {
+            self.reference.host_knows(node);
+        } else if written == Place::Pageable {
+            self.reference.host_happens_to_know(node);
+        } else if (read, written) == (Place::Pinned, Place::Device) && synchronous {
+            self.reference.host_knows(node);
+        } else if synchronous && (managed || [read, written].contains(&Place::Unknown)) {
+            self.reference.host_may_know(node);
         }
         got
     }

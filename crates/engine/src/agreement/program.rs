@@ -129,6 +129,8 @@ pub(super) enum Step {
         to_shape: Shape,
         from_shape: Shape,
         synchronous: bool,
+        /// The call leaves the direction to CUDA.
+        inferred: bool,
     },
     Fill {
         stream: usize,
@@ -364,15 +366,24 @@ fn step(weights: Weights) -> impl Strategy<Value = Step> {
         ),
         (
             6 * bytes,
-            (n(), side(), side(), shape(), shape(), any::<bool>())
+            (
+                n(),
+                side(),
+                side(),
+                shape(),
+                shape(),
+                any::<bool>(),
+                prop::bool::weighted(0.3),
+            )
                 .prop_map(
-                    |(stream, to, from, to_shape, from_shape, synchronous)| Step::Copy {
+                    |(stream, to, from, to_shape, from_shape, synchronous, inferred)| Step::Copy {
                         stream,
                         to,
                         from,
                         to_shape,
                         from_shape,
                         synchronous,
+                        inferred,
                     },
                 )
                 .boxed(),

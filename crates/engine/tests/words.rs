@@ -1,0 +1,74 @@
+//! What a finding says, and what the summary counts.
+
+use streamcheck_engine::{Engine, Finding, Levels};
+use streamcheck_model::text::Program;
+
+fn run(text: &str) -> (Engine, Vec<Finding>) {
+    let program = Program::parse(text).unwrap();
+    let mut engine = Engine::new(Levels::default());
+    *engine.names_mut() = program.names.clone();
+    let found = program
+        .operations()
+        .flat_map(|operation| engine.apply(operation))
+        .collect();
+    (engine, found)
+}
+
+/// The ordering that the only finding tells of.
+fn ordering(text: &str) -> String {
+    let (_, found) = run(text);
+    assert_eq!(found.len(), 1, "{found:?}");
+    found[0].ordering.clone()
+}
+
+#[test]
+fn a_synchronous_copy_from_pageable_memory_is_named_as_the_cause() {
+    let staged = ordering(
+        "stream S1 nonblocking\nh = pageable 1024\np = malloc 1024\n\
+         copy_sync h -> p 1024\nlaunch write S1 p",
+    );
+    assert!(
+        staged.contains("cudaMemcpy from pageable memory"),
+        "{staged}"
+    );
+    let pinned = ordering(
+        "stream S1 nonblocking\nstream S2 nonblocking\nh = malloc_host 1024\n\
+         p = malloc 1024\ncopy S2 h -> p 1024\nlaunch write S1 p",
+    );
+    assert!(!pinned.contains("pageable"), "{pinned}");
+}
+
+#[test]
+fn streams_are_numbered_in_the_order_of_their_creation() {
+    let (_, found) = run(
+        "stream S1 nonblocking\nlaunch empty L\nstream S2 nonblocking\np = malloc 1024\n\
+         launch write S1 p\nlaunch write S2 p",
+    );
+    let message = &found[0].message;
+    assert!(
+        message.contains("stream 1") && message.contains("stream 2"),
+        "{message}"
+    );
+}
+
+#[test]
+fn the_summary_counts_what_happened() {
+    let (engine, _) = run(
+        "stream S1 nonblocking\nevent E\np = malloc 1024\nq = malloc_async 1024 S1\n\
+         h = malloc_host 4096\nlaunch write S1 p\nlaunch write S1 ?\ncopy S1 h -> p 1024\n\
+         fill S1 q 1024\ncopies S1 h -> p 512, h+512 -> p+512 512\nlaunch empty L\n\
+         free_async q S1\nblind texture k",
+    );
+    let summary = engine.summary();
+    assert_eq!(summary.operations, 12);
+    assert_eq!(summary.launches, 3);
+    assert_eq!(summary.copies, 4);
+    assert_eq!(summary.allocations, 3);
+    assert_eq!(summary.streams, 2);
+    let blind: Vec<(&str, u64)> = summary
+        .blind_spots
+        .iter()
+        .map(|spot| (spot.kind.as_str(), spot.count))
+        .collect();
+    assert_eq!(blind, [("unknown-kernel-parameters", 1), ("texture", 1)]);
+}
