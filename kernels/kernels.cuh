@@ -237,7 +237,6 @@ HOST_C void simcuda_kernel__Z7nothingv(void **params, const unsigned dims[6]) {
 
 #ifndef __CUDACC__
 
-
 /* What the loader-time code of an nvcc object does. The image is empty (data is NULL): there is
  * no GPU code, only names. */
 static struct fat_binary_wrapper fixture_image = {0x466243b1, 1, NULL, NULL};
