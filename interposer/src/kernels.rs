@@ -56,6 +56,8 @@ struct Place {
 struct Slot {
     place: Place,
     mode: Mode,
+    /// Whether the kernel was seen to use it, rather than to pass it on.
+    sure: bool,
     /// What the kernel adds to it.
     shifts: Box<[Place]>,
 }
@@ -147,6 +149,7 @@ impl Layout {
                         mode: slot.mode,
                         // SAFETY: the caller's promise.
                         shift: unsafe { self.shift(parameters, &slot.shifts) },
+                        sure: slot.sure,
                     });
                 }
             }
@@ -171,6 +174,7 @@ impl Layout {
                         address: value,
                         mode: parameter.mode,
                         shift: 0,
+                        sure: false,
                     });
                 }
             }
@@ -256,6 +260,7 @@ impl Layout {
             Some(Slot {
                 place,
                 mode: mode_of_access(access, self.parameters[place.parameter].mode),
+                sure: access.reads || access.writes || access.updates,
                 shifts: shifts?,
             })
         };

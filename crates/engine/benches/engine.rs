@@ -59,6 +59,7 @@ fn launch(n: u64, pointers: u64, blocks: u64) -> Operation {
             address: address(i),
             mode: Mode::Write,
             shift: 0,
+            sure: false,
         })
         .collect();
     operation(Action::Launched {

@@ -593,6 +593,7 @@ impl Run {
                     address,
                     mode,
                     shift,
+                    sure: false,
                 })
             })
             .collect();

@@ -654,9 +654,12 @@ impl Engine {
     /// the launch points into as well, ends there: the end of a range of iterators.
     /// Where the block that begins is live, only the pointer just before counts, and
     /// two that may be written are two buffers, which a pool often places side by
-    /// side.
+    /// side. What the kernel's code is known to use is no end.
     fn ends_a_range(&self, place: usize, pointers: &[Pointer]) -> bool {
         let end = pointers[place];
+        if end.sure {
+            return false;
+        }
         let Some(block) = self.memory.ending_at(end.address) else {
             return false;
         };

@@ -150,11 +150,14 @@ fn action() -> impl Strategy<Value = Action> {
         Mode::Unknown,
         Mode::Doubtful,
     ];
-    let pointer = (number(), select(modes), 0..3u32).prop_map(|(address, mode, shift)| Pointer {
-        address,
-        mode,
-        shift,
-    });
+    let pointer = (number(), select(modes), 0..3u32, any::<bool>()).prop_map(
+        |(address, mode, shift, sure)| Pointer {
+            address,
+            mode,
+            shift,
+            sure,
+        },
+    );
     prop_oneof![
         (event.clone(), any::<bool>())
             .prop_map(|(stream, blocking)| Action::StreamCreated { stream, blocking }),

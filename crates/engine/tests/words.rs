@@ -72,3 +72,16 @@ fn the_summary_counts_what_happened() {
         .collect();
     assert_eq!(blind, [("unknown-kernel-parameters", 1), ("texture", 1)]);
 }
+
+#[test]
+fn waits_whose_end_is_not_seen_are_blind_spots() {
+    let waits = |program: &str| {
+        let (engine, _) = run(&format!(
+            "stream S1 nonblocking\nstream S2 nonblocking\nf = malloc 4\n{program}"
+        ));
+        let spots = engine.summary().blind_spots;
+        spots.iter().map(|spot| spot.count).sum::<u64>()
+    };
+    assert_eq!(waits("wait_value S2 f >= 1"), 1);
+    assert_eq!(waits("write_value S1 f 1\nwait_value S2 f >= 1"), 0);
+}

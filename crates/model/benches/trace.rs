@@ -24,6 +24,7 @@ fn launch(names: &mut Names, number: u64) -> Operation {
                     address: 0x7f00_0000_0000 + i * 4096,
                     mode: Mode::Write,
                     shift: 0,
+                    sure: false,
                 })
                 .collect(),
             layout_known: true,

@@ -167,6 +167,8 @@ pub struct Pointer {
     /// 0 where the kernel begins at the address itself. Else the kernel adds parameters
     /// to it, and this tells their values apart.
     pub shift: u32,
+    /// The kernel's code is known to use it.
+    pub sure: bool,
 }
 
 /// The bytes that a copy or fill touches: `rows` runs of `width` bytes, each

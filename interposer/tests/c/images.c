@@ -149,7 +149,59 @@ static void twice(const char *name, const char *text) {
 static void reads(void) { twice(READS, TEXT(POINTER, READS)); }
 static void writes(void) { twice(WRITES, TEXT(POINTER, WRITES)); }
 
+/* Longer than what is copied where the driver can be asked. */
+static void of_long_text(void) {
+  static char text[(1 << 20) + 4096];
+  memset(text, '\n', sizeof text - 1);
+  memcpy(text, TEXT(VIEW, "k"), sizeof TEXT(VIEW, "k") - 1);
+  race(look_up(load(text), "k"));
+}
+
+#define CODE(body) ".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 k_param_0, .param .u32 k_param_1, " \
+  ".param .align 8 .b8 k_param_2[16]) {\n ld.param.u64 %rd1, [k_param_0];\n ld.param.u32 %r1, [k_param_1];\n cvta.to.global.u64 %rd2, %rd1;\n" \
+  " mov.u32 %r2, %tid.x;\n mul.wide.u32 %rd3, %r2, 4;\n add.s64 %rd4, %rd2, %rd3;\n" body "\n ret;\n}\n"
+#define LOOKS "ld.global.u32 %r3, [%rd4];"
+#define UPDATES "red.global.add.u32 [%rd4], 1;"
+#define WRITES_IT "st.global.u32 [%rd4], %r1;"
+#define WRITES_PART "mul.wide.u32 %rd5, %r1, 4; add.s64 %rd6, %rd4, %rd5; st.global.u32 [%rd6], %r1;"
+#define FOLLOWS "ld.param.u64 %rd7, [k_param_2+8]; cvta.to.global.u64 %rd8, %rd7; st.global.u32 [%rd8], %r1; st.global.u32 [%rd4], %r1;"
+
+/* The same pointer on two streams, with two integers. */
+static void coded(const char *text, unsigned first, unsigned second) {
+  void *pointer, *members[2] = {NULL, NULL};
+  void *parameters[] = {&pointer, &first, members};
+  handle_t function = look_up(load(text), "k");
+  OK(cudaMalloc(&pointer, 4096));
+  launch(function, one, parameters);
+  parameters[1] = &second;
+  launch(function, two, parameters);
+}
+
+/* A member that holds a pointer to freed memory. */
+static void stale(const char *text) {
+  unsigned number = 1;
+  void *pointer, *members[2];
+  void *parameters[] = {&pointer, &number, members};
+  handle_t function = look_up(load(text), "k");
+  OK(cudaMalloc(&pointer, 4096));
+  OK(cudaMallocAsync(&members[1], 4096, one));
+  members[0] = members[1];
+  OK(cudaFreeAsync(members[1], one));
+  launch(function, one, parameters);
+}
+
+static void code_looks(void) { coded(CODE(LOOKS), 1, 2); }
+static void code_updates(void) { coded(CODE(UPDATES), 1, 2); }
+static void code_writes(void) { coded(CODE(WRITES_IT), 1, 2); }
+static void code_writes_parts(void) { coded(CODE(WRITES_PART), 0, 100); }
+static void code_writes_a_part(void) { coded(CODE(WRITES_PART), 100, 100); }
+static void code_ignores(void) { stale(CODE(WRITES_IT)); }
+static void code_follows(void) { stale(CODE(FOLLOWS)); }
+
 static const struct { const char *name; void (*run)(void); } programs[] = {
+  {"long-text", of_long_text}, {"code-looks", code_looks}, {"code-updates", code_updates}, {"code-writes", code_writes},
+  {"code-writes-parts", code_writes_parts}, {"code-writes-a-part", code_writes_a_part}, {"code-ignores", code_ignores},
+  {"code-follows", code_follows},
   {"text", of_text}, {"library", of_library}, {"library-function", of_library_function}, {"library-module", of_library_module},
   {"file", of_file}, {"reloaded", reloaded}, {"reset", reset}, {"reads", reads}, {"writes", writes},
 };

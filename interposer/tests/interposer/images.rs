@@ -64,24 +64,43 @@ fn names_still_tell_which_pointers_are_read() {
 }
 
 #[test]
-fn only_what_may_change_is_copied_and_nothing_where_the_driver_can_be_asked() {
-    let lines = |name, param_info| {
+fn only_what_may_change_is_copied_and_little_where_the_driver_can_be_asked() {
+    for (name, param_info, expected) in [
+        ("text", "0", "is kept"),
+        ("text", "1", "is kept"),
+        ("long-text", "0", "is kept"),
+        ("long-text", "1", "is not to be had"),
+        ("library", "0", "is in a loaded object"),
+        ("library", "1", "is in a loaded object"),
+    ] {
         let (rules, _, seen) = see(name, param_info);
         assert_eq!(rules, ["SC101"], "{name}: {}", seen.stderr);
-        let kept = |line: &&str| line.contains("device code of module");
-        let lines = seen.stderr.lines().filter(kept).map(str::to_owned);
-        lines.collect::<Vec<_>>()
-    };
-    let [text] = &lines("text", "0")[..] else {
-        panic!("one module");
-    };
-    assert!(text.ends_with("is kept"), "{text}");
-    let [library] = &lines("library", "0")[..] else {
-        panic!("one library");
-    };
-    assert!(library.ends_with("is in a loaded object"), "{library}");
-    assert_eq!(lines("text", "1"), [""; 0]);
-    assert_eq!(lines("library", "1"), [""; 0]);
+        let told = |line: &&str| line.contains("device code of module");
+        let lines: Vec<&str> = seen.stderr.lines().filter(told).collect();
+        let [line] = lines[..] else {
+            panic!("{name}: one module: {lines:?}");
+        };
+        assert!(line.ends_with(expected), "{name}, {param_info}: {line}");
+    }
+}
+
+#[test]
+fn code_tells_what_is_done_with_pointers() {
+    for (name, expected) in [
+        ("code-looks", None),
+        ("code-updates", None),
+        ("code-writes", Some("SC109")),
+        ("code-writes-parts", None),
+        ("code-writes-a-part", Some("SC109")),
+        ("code-ignores", None),
+        ("code-follows", Some("SC102")),
+    ] {
+        for param_info in ["0", "1"] {
+            let (rules, blind_spots, seen) = see(name, param_info);
+            assert_eq!(rules, Vec::from_iter(expected), "{name}: {}", seen.stderr);
+            assert!(blind_spots.is_empty(), "{name}: {blind_spots:?}");
+        }
+    }
 }
 
 /// A runtime that nothing is known of but what nvcc's start-up code registers with it.
