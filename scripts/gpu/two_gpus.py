@@ -1,5 +1,6 @@
 """gpu-check's part `multi`: two devices of one machine, and two processes with a device each."""
 
+import concurrent.futures
 import dataclasses
 import fnmatch
 import json
@@ -228,16 +229,12 @@ def check_multi(args, nvcc):
         (built, nvcc_arguments(args, nvcc, source, ["-O1", "-std=c++17", *nvcc_words(source)]))
         for source, built in output.items()])
     lack = without_torch(args) if any(p.distributed for p in programs) else None
-    rows = []
-    # One at a time: with others beside it on the GPUs, a run's time says nothing.
-    for program in programs:
-        if not program.distributed:
-            rows.append(run_single(args, program, output[program.source], failed))
-        elif lack:
-            rows.append(Row(program, Outcome([], set()), lack))
-        else:
-            rows.append(run_distributed(args, program))
-    return rows
+    single = [p for p in programs if not p.distributed]
+    with concurrent.futures.ThreadPoolExecutor(min(args.jobs, args.parallel_runs)) as pool:
+        rows = list(pool.map(lambda p: run_single(args, p, output[p.source], failed), single))
+    # One at a time: with others beside it, a run's time says nothing.
+    return rows + [Row(p, Outcome([], set()), lack) if lack else run_distributed(args, p)
+                   for p in programs if p.distributed]
 
 
 HEADINGS = ["two GPUs", "expected", "got", "output", "ranks", "cost against native"]

@@ -36,6 +36,10 @@ int main(int argc, char **argv) {
     float *inbox[2], *sum[2], *host[2];
     for (int i = 0; i < 2; i++) {
         on(i);
+        cudaMemPool_t pool;
+        CHECK(cudaDeviceGetDefaultMemPool(&pool, i));
+        cudaMemAccessDesc access = {{cudaMemLocationTypeDevice, 1 - i}, cudaMemAccessFlagsProtReadWrite};
+        CHECK(cudaMemPoolSetAccess(pool, &access, 1));
         s[i] = new_stream(), sent[i] = new_event(), read[i] = new_event();
         inbox[i] = device<float>(N), sum[i] = device<float>(N), host[i] = pinned<float>(N);
         fill(sum[i], N, 0.0f, s[i]);
