@@ -131,6 +131,10 @@ impl Merged {
         let mut report = Report::merge(process, reports);
         if let (1, Some(own)) = (processes, own) {
             report.process = own;
+            report.processes.clear();
+            for finding in &mut report.findings {
+                finding.ranks.clear();
+            }
         }
         Self { report, processes }
     }

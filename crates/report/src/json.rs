@@ -27,6 +27,9 @@ pub struct Report {
     pub tool: Tool,
     /// Who ran.
     pub process: ProcessFacts,
+    /// Whose reports were merged into this one; empty in one process's own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub processes: Vec<ProcessFacts>,
     /// What was seen.
     pub summary: Summary,
     /// What was found.
@@ -91,6 +94,9 @@ pub struct Finding {
     pub level: String,
     /// How often it was made.
     pub count: u64,
+    /// The ranks that made it, in a report of several processes of a distributed job.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<u32>,
     /// One sentence.
     pub message: String,
     /// The missing edge, as calls to add.
@@ -154,6 +160,7 @@ impl Report {
                 host: process.host.clone(),
                 rank: process.rank,
             },
+            processes: Vec::new(),
             summary: Summary::default(),
             findings: Vec::new(),
         }
@@ -227,12 +234,19 @@ impl Report {
     }
 
     /// One report of several processes: counts are summed, and findings that only
-    /// differ in addresses, threads and places in the run become one.
+    /// differ in addresses, threads and places in the run become one that names the
+    /// ranks it was made by.
     #[must_use]
     pub fn merge(process: &Process, reports: Vec<Self>) -> Self {
         let mut merged = Self::new(process);
         let mut places = std::collections::HashMap::new();
         for report in reports {
+            let rank = report.process.rank;
+            if report.processes.is_empty() {
+                merged.processes.push(report.process);
+            } else {
+                merged.processes.extend(report.processes);
+            }
             let summary = &mut merged.summary;
             summary.operations += report.summary.operations;
             summary.launches += report.summary.launches;
@@ -251,7 +265,10 @@ impl Report {
             }
             // One process's findings are different ones, however alike.
             let mut alike = std::collections::HashMap::new();
-            for finding in report.findings {
+            for mut finding in report.findings {
+                if finding.ranks.is_empty() {
+                    finding.ranks.extend(rank);
+                }
                 let key = identity(&finding);
                 let number = alike.entry(key.clone()).or_insert(0_usize);
                 *number += 1;
@@ -259,7 +276,12 @@ impl Report {
                     .entry((key, *number))
                     .or_insert(merged.findings.len());
                 match merged.findings.get_mut(place) {
-                    Some(known) => known.count += finding.count,
+                    Some(known) => {
+                        known.count += finding.count;
+                        known.ranks.extend(finding.ranks);
+                        known.ranks.sort_unstable();
+                        known.ranks.dedup();
+                    }
                     None => merged.findings.push(finding),
                 }
             }
@@ -321,6 +343,7 @@ impl Finding {
             name: finding.rule.rule().name.to_owned(),
             level: finding.level.label().to_owned(),
             count: 1,
+            ranks: Vec::new(),
             message: finding.message,
             help: finding.help,
             allocation: finding.allocation.map(|allocation| Allocation {
@@ -497,6 +520,35 @@ pub(crate) mod tests {
         let counts: Vec<_> = merged.findings.iter().map(|f| f.count).collect();
         assert_eq!(counts, [5, 1]);
         assert_eq!(merged.summary.errors, 2);
+    }
+
+    #[test]
+    fn a_merged_report_names_the_ranks() {
+        let ranked = |rank, rule: &str| {
+            let mut report = report();
+            report.process.rank = rank;
+            report.findings[0].rule = rule.to_owned();
+            report
+        };
+        let reports = vec![
+            ranked(Some(1), "SC101"),
+            ranked(Some(0), "SC101"),
+            ranked(Some(2), "SC103"),
+            ranked(None, "SC103"),
+        ];
+        let merged = Report::merge(&process(), reports);
+        let ranks: Vec<_> = merged.findings.iter().map(|f| f.ranks.clone()).collect();
+        assert_eq!(ranks, [vec![0, 1], vec![2]]);
+        let processes: Vec<_> = merged.processes.iter().map(|p| p.rank).collect();
+        assert_eq!(processes, [Some(1), Some(0), Some(2), None]);
+        // Merged reports merge.
+        let again = Report::merge(&process(), vec![merged.clone(), ranked(Some(3), "SC101")]);
+        assert_eq!(again.findings[0].ranks, [0, 1, 3]);
+        assert_eq!(again.processes.len(), 5);
+        assert!(
+            !report().to_text().contains("\"processes\"")
+                && !report().to_text().contains("\"ranks\"")
+        );
     }
 
     #[test]
