@@ -90,6 +90,9 @@ pub(crate) fn run(run: &Run) -> Result<u8, Failure> {
     Ok(code(status, &merged, &settings))
 }
 
+/// Names the library that NVTX attaches to each object that holds it.
+const NVTX: &str = "NVTX_INJECTION64_PATH";
+
 /// Sets what the application's processes need to know.
 fn environment(
     command: &mut Command,
@@ -145,6 +148,10 @@ fn environment(
             "LD_PRELOAD",
             preload::ld_preload(library, env::var_os("LD_PRELOAD")),
         );
+    // NVTX has room for one tool, which learns the streams' names by it.
+    if env::var_os(NVTX).is_none() {
+        command.env(NVTX, library);
+    }
 }
 
 /// The settings file in force, if there is one.

@@ -198,6 +198,19 @@ fn options_reach_the_processes() {
 }
 
 #[test]
+fn nvtx_is_told_of_the_library_unless_it_has_another() {
+    let told = "case $NVTX_INJECTION64_PATH in *libstreamcheck.so) exit 7;; other) exit 8;; esac";
+    let (output, _) = script(&["--require-cuda", "off"], told);
+    assert_eq!(output.status.code(), Some(7));
+    let folder = TempDir::new().unwrap();
+    let status = streamcheck(&folder, &["--require-cuda", "off"], &["sh", "-c", told])
+        .env("NVTX_INJECTION64_PATH", "other")
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(8));
+}
+
+#[test]
 fn a_recorded_trace_replays_to_the_same_findings() {
     let folder = TempDir::new().unwrap();
     let app = ["sh", "-c", "exec $FIXTURES/a04_reused_block"];
