@@ -653,11 +653,16 @@ impl Run {
             host: HostMemory::Unasked,
             synchronous,
         });
-        let node = self.submit(stream);
         let line = self.resolve(stream);
         if to.bytes() == 0 && from.bytes() == 0 {
+            self.submit(stream);
             return got;
         }
+        let devices = self.devices_met(stream, source, target);
+        self.reference.barrier(&devices);
+        let node = self.reference.submit(line);
+        self.reference.barrier(&devices);
+        self.placed(stream, self.reference.last(line));
         let (read, written) = (source.place(inferred), target.place(inferred));
         for (place, region, mode) in [(read, from, Mode::Read), (written, to, Mode::Write)] {
             if place != Place::Pageable {
@@ -672,9 +677,7 @@ impl Run {
             .iter()
             .any(|side| side.kind == Some(MemoryKind::Managed));
         let host = |place| matches!(place, Place::Pinned | Place::Pageable);
-        if host(read) && host(written) {
-            self.reference.host_knows(node);
-        } else if host(written) && synchronous {
+        if host(written) && (synchronous || host(read)) {
             self.reference.host_knows(node);
         } else if written == Place::Pageable {
             self.reference.host_happens_to_know(node);
@@ -684,6 +687,20 @@ impl Run {
             self.reference.host_may_know(node);
         }
         got
+    }
+
+    /// A copy between two devices in the null stream comes after all earlier work of
+    /// theirs, and before all later.
+    fn devices_met(&self, stream: StreamRef, source: Side, target: Side) -> Vec<DeviceId> {
+        let device = |side: Side| {
+            let block = &self.reference.blocks[self.reference.live(side.address)?];
+            let kinds = [MemoryKind::Device, MemoryKind::StreamOrdered];
+            kinds.contains(&block.kind).then_some(block.device)
+        };
+        match (stream, device(source), device(target)) {
+            (StreamRef::Legacy, Some(from), Some(to)) if from != to => vec![from, to],
+            _ => Vec::new(),
+        }
     }
 
     fn take_fill(

@@ -85,3 +85,28 @@ fn waits_whose_end_is_not_seen_are_blind_spots() {
     assert_eq!(waits("wait_value S2 f >= 1"), 1);
     assert_eq!(waits("write_value S1 f 1\nwait_value S2 f >= 1"), 0);
 }
+
+#[test]
+fn a_use_after_free_is_told_with_its_own_address() {
+    let (_, found) = run(
+        "stream S1 nonblocking\np = malloc_async 1024 S1\nfree_async p S1\n\
+         launch write S1 p+16",
+    );
+    let address = found[0].allocation.unwrap().address + 16;
+    let message = &found[0].message;
+    assert!(message.contains(&format!("{address:#x}")), "{message}");
+}
+
+#[test]
+fn an_invalid_free_is_told_by_what_is_wrong_with_it() {
+    let message = |program: &str| {
+        let (_, found) = run(&format!("stream S1 nonblocking\n{program}"));
+        (found[0].message.clone(), found[0].allocation.is_some())
+    };
+    let (twice, known) = message("p = malloc_async 1024 S1\nfree_async p S1\nfree_async p S1");
+    assert!(twice.contains("freed already") && known, "{twice}");
+    let (inside, known) = message("p = malloc_async 1024 S1\nfree_async p+256 S1 refused");
+    assert!(inside.contains("256 bytes inside") && known, "{inside}");
+    let (unknown, known) = message("h = pageable 64\nfree h refused");
+    assert!(unknown.contains("0x5500") && !known, "{unknown}");
+}

@@ -347,6 +347,11 @@ impl Reference {
         self.submit_after(id, Vec::new())
     }
 
+    /// The stream's last operation.
+    pub(super) fn last(&self, id: LineId) -> Node {
+        self.lines[id].last.unwrap()
+    }
+
     fn mark_unknown(&mut self, node: Node) {
         if self.waits.iter().all(|wait| wait.state == State::Over) {
             return;
@@ -484,6 +489,9 @@ impl Reference {
     }
 
     pub(super) fn barrier(&mut self, devices: &[DeviceId]) {
+        if devices.is_empty() {
+            return;
+        }
         let scopes: Vec<Scope> = devices
             .iter()
             .map(|device| Scope::Device(*device))
