@@ -209,6 +209,17 @@ impl Run {
             Footprint::Bytes(region) if region.bytes() == 0 => return,
             Footprint::Bytes(region) => (region.address, region.end()),
         };
+        if access.mode != Mode::Read && !access.signals {
+            let owner = self
+                .reference
+                .live(start)
+                .map(|block| &self.reference.blocks[block]);
+            let end = match access.what {
+                Footprint::Pointer(..) => owner.map_or(start, |block| block.base + block.size),
+                Footprint::Bytes(_) => end,
+            };
+            self.reference.overwritten(start, end);
+        }
         let first = self.reference.owner(start);
         let last = self
             .reference
@@ -450,6 +461,7 @@ impl Run {
             };
             let before = self.reference.owner(base).filter(recycled);
             let site = self.site();
+            self.reference.overwritten(base, base + BLOCK);
             self.reference.blocks.push(Block {
                 base,
                 size: BLOCK,

@@ -66,6 +66,9 @@ impl Times {
 /// A wait for a value that no write seen so far ends; see `order`.
 pub(crate) type WaitId = u32;
 
+/// More waits than are told apart.
+pub(crate) const MANY: WaitId = WaitId::MAX;
+
 /// An open wait that what follows comes after.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Awaited {
@@ -104,12 +107,28 @@ impl Clock {
         self.join_awaits(&theirs.awaits);
     }
 
+    /// Open waits told apart.
+    const AWAITS: usize = 32;
+
     fn join_awaits(&mut self, theirs: &[Awaited]) {
         for theirs in theirs {
             match self.awaits.iter_mut().find(|mine| mine.wait == theirs.wait) {
                 Some(mine) => mine.guessed &= theirs.guessed,
                 None => self.awaits.push(*theirs),
             }
+        }
+        self.limit_awaits();
+    }
+
+    /// Many waits become one that is over when the host knows the timeline complete.
+    fn limit_awaits(&mut self) {
+        if self.awaits.len() > Self::AWAITS {
+            let guessed = self.awaits.iter().all(|awaited| awaited.guessed);
+            self.awaits.clear();
+            self.awaits.push(Awaited {
+                wait: MANY,
+                guessed,
+            });
         }
     }
 }
@@ -204,10 +223,10 @@ impl Timeline {
 
     /// What follows comes after this open wait.
     pub(crate) fn await_value(&mut self, wait: WaitId) {
-        Arc::make_mut(&mut self.clock).awaits.push(Awaited {
+        Arc::make_mut(&mut self.clock).join_awaits(&[Awaited {
             wait,
             guessed: false,
-        });
+        }]);
         self.now.time += 1;
         self.published = false;
     }

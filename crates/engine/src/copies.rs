@@ -2,13 +2,15 @@
 
 use smallvec::SmallVec;
 use streamcheck_model::{
-    BatchCopy, Call, Direction, HostMemory, MemoryKind, Mode, Region, SourceOrder, StreamRef,
+    BatchCopy, Call, DeviceId, Direction, HostMemory, MemoryKind, Mode, Region, SourceOrder,
+    StreamRef,
 };
 
 use crate::engine::{Engine, Touch};
 use crate::graph::Reason;
 use crate::memory::Allocation;
 use crate::op::{Access, OpRef};
+use crate::order::{StreamId, StreamKind};
 use crate::rules::violation::Violation;
 use crate::rules::{sc109_data_race, sc201_pageable_async_copy};
 use crate::shadow::Footprint;
@@ -26,9 +28,39 @@ enum Side {
     Unknown,
 }
 
+/// Host memory that pending copies use and CUDA was never told of.
+#[derive(Debug)]
+pub(crate) struct SystemMemory {
+    blocks: Vec<u64>,
+    /// How much there is when the completed is looked for.
+    sweep_at: usize,
+    /// Blocks forgotten to stay within [`SystemMemory::CAP`].
+    pub(crate) forgotten: u64,
+}
+
+impl SystemMemory {
+    /// Blocks remembered after a sweep.
+    const CAP: usize = 1 << 12;
+    const LEAST: usize = 64;
+}
+
+impl Default for SystemMemory {
+    fn default() -> Self {
+        Self {
+            blocks: Vec::new(),
+            sweep_at: Self::LEAST,
+            forgotten: 0,
+        }
+    }
+}
+
 impl Engine {
     /// What a side of a copy is, given what the call states.
     fn side(&self, region: Region, stated_host: Option<bool>, host: HostMemory) -> Side {
+        // An array has no address.
+        if region.address == 0 && region.bytes() == 0 {
+            return Side::Device;
+        }
         match (
             self.memory.live(region.address).map(|block| block.kind),
             stated_host,
@@ -45,6 +77,35 @@ impl Engine {
                 (HostMemory::Unasked, _) => Side::Unknown,
             },
         }
+    }
+
+    /// The devices of which a copy between two in the legacy stream holds up all work: it
+    /// "does not start until all commands previously issued to either device have
+    /// completed and runs to completion before any commands issued after the copy to
+    /// either device can start" (CUDA C++ Programming Guide, "Peer-to-Peer Memory Copy").
+    fn devices_met(
+        &self,
+        id: StreamId,
+        call: &Call,
+        from: Region,
+        to: Region,
+    ) -> SmallVec<[DeviceId; 3]> {
+        let device = |region: Region| {
+            let block = self.memory.live(region.address)?;
+            let on_device = matches!(block.kind, MemoryKind::Device | MemoryKind::StreamOrdered);
+            on_device.then_some(DeviceId(block.birth.op.device))
+        };
+        let mut devices = SmallVec::new();
+        if self.order.kind(id) == StreamKind::Legacy
+            && let (Some(from), Some(to)) = (device(from), device(to))
+            && from != to
+        {
+            devices.extend([from, to]);
+            if !devices.contains(&call.device) {
+                devices.push(call.device);
+            }
+        }
+        devices
     }
 
     #[expect(
@@ -83,7 +144,10 @@ impl Engine {
         }
         op.staged = synchronous && source == Side::Pageable;
         self.serializes(id, op, [to.address, from.address].into_iter(), found);
+        let devices = self.devices_met(id, call, from, to);
+        self.order.barrier(&devices, call, op);
         let access = self.order.submit(id, op);
+        self.order.barrier(&devices, call, op);
         let op = access.op;
         let mut uses: SmallVec<[Touch; 2]> = SmallVec::new();
         // Pageable memory is the C library's: what is remembered of its address
@@ -243,14 +307,16 @@ impl Engine {
     /// Host memory that CUDA was never told of is in use until the copy is complete.
     fn system_memory(&mut self, region: Region, birth: Access, call: &Call) {
         let (start, end) = (region.address, region.end());
-        let inside = self
+        let known = self
             .memory
             .live(start)
-            .is_some_and(|block| block.kind == MemoryKind::System && end <= block.end());
-        if inside {
+            .filter(|block| block.kind == MemoryKind::System);
+        if known.is_some_and(|block| end <= block.end()) {
             return;
         }
-        self.system.push(start);
+        if known.is_none_or(|block| block.address != start) {
+            self.system.blocks.push(start);
+        }
         self.memory.insert(Box::new(Allocation::new(
             (start, end - start),
             MemoryKind::System,
@@ -262,24 +328,31 @@ impl Engine {
         )));
     }
 
-    /// Drops such memory once the host knows its copies complete.
+    /// Drops such memory once the host knows its copies complete, whenever there is twice
+    /// as much as was left the last time.
     fn forget_system_memory(&mut self) {
+        if self.system.blocks.len() < self.system.sweep_at {
+            return;
+        }
         let (memory, order) = (&mut self.memory, &self.order);
-        self.system.retain(|&address| {
+        self.system.blocks.retain(|&address| {
             let Some(block) = memory.live(address) else {
                 return false;
             };
             if block.kind != MemoryKind::System || block.address != address {
                 return false;
             }
-            let pending = block
-                .uses
-                .iter()
-                .any(|last| !order.host_is_promised(last.epoch));
+            let pending = block.uses.iter().any(|last| !order.host_knows(last.epoch));
             if !pending {
                 memory.remove(address);
             }
             pending
         });
+        let excess = self.system.blocks.len().saturating_sub(SystemMemory::CAP);
+        for address in self.system.blocks.drain(..excess) {
+            self.memory.remove(address);
+            self.system.forgotten += 1;
+        }
+        self.system.sweep_at = (self.system.blocks.len() * 2).max(SystemMemory::LEAST);
     }
 }

@@ -7,6 +7,7 @@ use streamcheck_model::{
     Outcome, Pointer, Region, StackId, StreamRef, ThreadId,
 };
 
+use crate::copies::SystemMemory;
 use crate::graph::Reason;
 use crate::memory::{Allocation, Memory};
 use crate::op::{Access, OpRef};
@@ -68,8 +69,7 @@ pub struct Engine {
     names: Names,
     pub(crate) order: Order,
     pub(crate) memory: Memory,
-    /// Host memory that pending copies use and CUDA was never told of.
-    pub(crate) system: Vec<u64>,
+    pub(crate) system: SystemMemory,
     /// The free that each thread is in.
     pending: Vec<(ThreadId, PendingFree)>,
     known: FxHashMap<FindingKey, usize>,
@@ -95,7 +95,7 @@ impl Engine {
             names: Names::default(),
             order,
             memory: Memory::default(),
-            system: Vec::new(),
+            system: SystemMemory::default(),
             pending: Vec::new(),
             known: FxHashMap::default(),
             counts: Vec::new(),
@@ -146,6 +146,7 @@ impl Engine {
         for (kind, count) in [
             ("forgotten-accesses", self.evicted_accesses),
             ("forgotten-freed-blocks", self.memory.evicted),
+            ("forgotten-sources", self.system.forgotten),
         ] {
             if count > 0 {
                 blind_spots.push(BlindSpot {
@@ -474,6 +475,8 @@ impl Engine {
                 op: OpRef::new(self.sequence, call, None),
             },
         };
+        self.order
+            .overwritten(address, address.saturating_add(size));
         self.memory.insert(Box::new(Allocation {
             pool,
             ..Allocation::new((address, size), kind, birth, call.context)
@@ -704,6 +707,7 @@ impl Engine {
     ) {
         let reported = found.len();
         for touch in touched {
+            self.overwritten(touch);
             let mut address = touch.footprint.address();
             self.touch_block(id, access, *touch, address, reported, found);
             if let Footprint::Exact(region) = touch.footprint {
@@ -713,6 +717,20 @@ impl Engine {
                     self.touch_block(id, access, *touch, next, reported, found);
                     address = next;
                 }
+            }
+        }
+    }
+
+    /// What is written by other means ends no wait for a value.
+    fn overwritten(&mut self, touch: &Touch) {
+        if touch.signals || touch.mode == Mode::Read {
+            return;
+        }
+        match touch.footprint {
+            Footprint::Exact(region) => self.order.overwritten(region.address, region.end()),
+            Footprint::Pointer(address, _) => {
+                let end = self.memory.live(address).map(Allocation::end);
+                self.order.overwritten(address, end.unwrap_or(address));
             }
         }
     }

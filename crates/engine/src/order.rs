@@ -24,7 +24,7 @@ use streamcheck_model::{
     Call, Condition, ContextId, DeviceId, Flag, Handle, NameId, StreamRef, ThreadId,
 };
 
-use crate::clock::{Awaited, Epoch, Frontier, HOST, Slot, Time, Timeline};
+use crate::clock::{Awaited, Epoch, Frontier, HOST, MANY, Slot, Time, Timeline};
 use crate::graph::{Link, Reason, SegmentGraph};
 use crate::op::{Access, OpRef};
 use crate::values::{Ended, Values};
@@ -155,6 +155,8 @@ pub(crate) struct Order {
     contexts: FxHashMap<ContextId, Context>,
     events: FxHashMap<Handle, Event>,
     host_functions: FxHashMap<u64, Frontier>,
+    /// Lines on which streams meet, ever made.
+    meetings_made: usize,
     /// Lines on which the streams of a scope meet: those that its later work comes
     /// after, and those that only gathered its earlier work.
     meetings: FxHashMap<(Scope, Meet), StreamId>,
@@ -184,6 +186,7 @@ impl Default for Order {
             events: FxHashMap::default(),
             host_functions: FxHashMap::default(),
             meetings: FxHashMap::default(),
+            meetings_made: 0,
             values: Values::default(),
             judges_waits: false,
             leans: false,
@@ -312,9 +315,22 @@ impl Order {
         };
         self.created.retain(|_, id| !gone(*id));
         self.per_thread.retain(|_, id| !gone(*id));
-        self.contexts.retain(|_, context| {
-            let legacy = context.legacy.is_some_and(&mut gone);
-            !legacy
+        let Scope::Context(device, _) = scope else {
+            return;
+        };
+        self.contexts.retain(|id, context| {
+            let _ = context.legacy.is_some_and(&mut gone);
+            !scope.holds(device.0, *id)
+        });
+        self.meetings.retain(|(met, _), line| {
+            let ends = match *met {
+                Scope::Context(device, context) => scope.holds(device.0, context),
+                Scope::Device(_) => false,
+            };
+            if ends {
+                self.destroyed.push_back(*line);
+            }
+            !ends
         });
     }
 
@@ -338,7 +354,7 @@ impl Order {
 
     /// Streams seen, default streams included.
     pub(crate) fn stream_count(&self) -> usize {
-        self.streams.len() - self.meetings.len()
+        self.streams.len() - self.meetings_made
     }
 
     /// A timeline for a new stream: in the slot of a destroyed stream whose work the
@@ -629,13 +645,14 @@ impl Order {
     ) -> (Access, bool) {
         self.prepare(id);
         let host = &self.host;
-        let ending = self
+        let slot = self.streams[id.index()].line.now().slot;
+        let (ending, open) = self
             .values
-            .ending(flag, value, condition, |epoch| host.knows(epoch));
+            .ending(flag, value, condition, slot, |epoch| host.knows(epoch));
         for write in &ending {
             self.learn(id, write, Reason::ValueWait, Some(op));
         }
-        if ending.is_empty() {
+        if open {
             self.learn_everything(id);
             let wait = self.values.open(flag, value, condition);
             let line = &mut self.streams[id.index()].line;
@@ -643,7 +660,16 @@ impl Order {
             line.await_value(wait);
             self.graph.continues(before, line.now());
         }
-        (self.submit(id, op), !ending.is_empty())
+        (self.submit(id, op), !open)
+    }
+
+    /// The bytes from `start` to `end` are written by other means than a value write, or
+    /// are other memory from now on.
+    #[inline]
+    pub(crate) fn overwritten(&mut self, start: u64, end: u64) {
+        if self.values.any_written() {
+            self.values.overwritten(start, end);
+        }
     }
 
     /// The line on which the streams of a scope meet.
@@ -652,6 +678,7 @@ impl Order {
             return id;
         }
         let id = self.add(StreamKind::Meeting, Handle::default(), call);
+        self.meetings_made += 1;
         self.meetings.insert((scope, meet), id);
         id
     }
@@ -771,7 +798,16 @@ impl Order {
             frontier = frontier.guessed();
         }
         self.host_learns(&frontier, reason, op);
+        self.know_waits_over(id, reason);
         redundant
+    }
+
+    /// The host knows the stream's past complete, and so the many waits over that stand
+    /// as one.
+    fn know_waits_over(&mut self, id: StreamId, reason: Reason) {
+        if reason != Reason::Unseen {
+            self.stream_mut(id).line.retain_awaits(|wait| wait != MANY);
+        }
     }
 
     /// The host knows all work of the scope's streams complete. True if it did before.
@@ -791,6 +827,7 @@ impl Order {
             if !self.host.is_promised(now) || !stream.line.awaits().is_empty() {
                 let frontier = self.stream_mut(id).line.frontier();
                 self.host_learns(&frontier, reason, op);
+                self.know_waits_over(id, reason);
             }
         }
         redundant

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use streamcheck_model::{Condition, Flag};
 
-use crate::clock::{Awaited, Epoch, Frontier, WaitId};
+use crate::clock::{Awaited, Epoch, Frontier, MANY, Slot, WaitId};
 
 #[derive(Debug)]
 enum Wait {
@@ -35,10 +35,19 @@ pub(crate) enum Ended<'a> {
     Known,
 }
 
+/// A value that a stream wrote.
+#[derive(Debug)]
+struct Write {
+    value: u64,
+    frontier: Frontier,
+    /// The timelines of which it ended a wait.
+    ended: SmallVec<[Slot; 2]>,
+}
+
 /// Writes and waits that are not over.
 #[derive(Debug, Default)]
 pub(crate) struct Values {
-    written: FxHashMap<Flag, SmallVec<[(u64, Frontier); 2]>>,
+    written: FxHashMap<Flag, SmallVec<[Write; 2]>>,
     waits: FxHashMap<WaitId, Wait>,
     next: WaitId,
     /// Waits below were forgotten, and count as open for ever.
@@ -46,10 +55,12 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    /// Waits remembered.
-    const CAP: usize = 1 << 14;
+    /// Waits remembered. Where it is exceeded less is found.
+    const CAP: usize = 1 << 10;
     /// Writes remembered of one flag.
     const WRITES: usize = 64;
+    /// Flags remembered. Waits for one that is forgotten stay open.
+    const FLAGS: usize = 1 << 10;
 
     /// A stream writes `value`; `frontier` is its past with the write. Waits that this
     /// may end are over.
@@ -88,37 +99,68 @@ impl Values {
             self.waits.insert(first, Wait::Over(Box::new(frontier)));
             return;
         }
+        if self.written.len() >= Self::FLAGS && !self.written.contains_key(&flag) {
+            self.written.clear();
+        }
         let written = self.written.entry(flag).or_default();
-        written.retain(|(_, write)| !host_knows(write.epoch));
+        written.retain(|write| !host_knows(write.frontier.epoch));
         if written.len() == Self::WRITES {
             written.remove(0);
         }
-        written.push((value, frontier));
+        written.push(Write {
+            value,
+            frontier,
+            ended: SmallVec::new(),
+        });
     }
 
-    /// The writes that a wait made now comes after; none if it stays open.
+    /// The writes that a wait of timeline `waiting` made now comes after, and whether it
+    /// stays open all the same: nothing ends it, or what does ended an earlier wait of
+    /// that timeline already, so that something unseen may have undone it in between.
     pub(crate) fn ending(
         &mut self,
         flag: Flag,
         value: u64,
         condition: Condition,
+        waiting: Slot,
         host_knows: impl Fn(Epoch) -> bool,
-    ) -> Vec<Frontier> {
+    ) -> (Vec<Frontier>, bool) {
         let Some(written) = self.written.get_mut(&flag) else {
-            return Vec::new();
+            return (Vec::new(), true);
         };
-        written.retain(|(_, write)| !host_knows(write.epoch));
+        written.retain(|write| !host_knows(write.frontier.epoch));
         // An older write that the newest one undid says nothing.
-        let ends = |there: u64| condition.holds(there, value);
-        if !written.last().is_some_and(|(newest, _)| ends(*newest)) {
-            return Vec::new();
+        let ends = |write: &Write| condition.holds(write.value, value);
+        let Some(newest) = written.last_mut().filter(|newest| ends(newest)) else {
+            if written.is_empty() {
+                self.written.remove(&flag);
+            }
+            return (Vec::new(), true);
+        };
+        let again = newest.ended.contains(&waiting);
+        if !again {
+            newest.ended.push(waiting);
         }
-        let ending = written.iter().filter(|(there, _)| ends(*there));
-        let ending = ending.map(|(_, frontier)| frontier.clone()).collect();
+        let ending = written.iter().filter(|write| ends(write));
+        let ending = ending.map(|write| write.frontier.clone()).collect();
         if condition == Condition::Signalled {
-            written.clear();
+            self.written.remove(&flag);
         }
-        ending
+        (ending, again)
+    }
+
+    /// The bytes from `start` to `end` are written by other means, or are other memory
+    /// now: what streams wrote there before ends no wait.
+    pub(crate) fn overwritten(&mut self, start: u64, end: u64) {
+        self.written.retain(|flag, _| match flag {
+            Flag::Memory(address) => !(start..end).contains(address),
+            Flag::Semaphore(_) => true,
+        });
+    }
+
+    /// Whether any write is remembered.
+    pub(crate) fn any_written(&self) -> bool {
+        !self.written.is_empty()
     }
 
     /// An open wait.
@@ -142,6 +184,9 @@ impl Values {
 
     /// How a wait stands.
     pub(crate) fn ended(&self, wait: WaitId) -> Ended<'_> {
+        if wait == MANY {
+            return Ended::Open;
+        }
         match self.waits.get(&wait) {
             Some(Wait::Open { .. }) => Ended::Open,
             Some(Wait::Over(write)) => Ended::By(write),

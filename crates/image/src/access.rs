@@ -138,10 +138,7 @@ impl<'a> Kernel<'a> {
                 value.join(known);
             } else if let Some(special) = name.strip_prefix('%') {
                 let special = special.split('.').next().unwrap_or_default();
-                value.varies |= !matches!(
-                    special,
-                    "ntid" | "nctaid" | "nwarpid" | "nsmid" | "cluster_nctaid" | "nclusterid"
-                );
+                value.varies |= VARYING.contains(&special);
             }
         }
         value
@@ -228,9 +225,14 @@ impl<'a> Kernel<'a> {
         let mut changed = false;
         for (index, register) in names(target).enumerate() {
             let mut value = Value::default();
-            if let (Some(offset), Some(size)) = (offset, size) {
-                let at = param.offset + offset + index * size;
-                value.slots.insert((at, size), Part::Shift);
+            // Beyond the parameter there is nothing to load.
+            let at = offset.zip(size).and_then(|(offset, size)| {
+                let start = offset.checked_add(index * size)?;
+                let end = start.checked_add(size)?;
+                (end <= param.size).then_some((param.offset + start, size))
+            });
+            if let Some(slot) = at {
+                value.slots.insert(slot, Part::Shift);
             }
             changed |= self.assign(register, &value);
         }
@@ -351,6 +353,18 @@ fn is_strong(instruction: &Instruction<'_>) -> bool {
     let mut modifiers = instruction.full.split('.');
     modifiers.any(|modifier| strong.contains(&modifier))
 }
+
+/// Special registers that differ from thread to thread, and begin at 0.
+const VARYING: &[&str] = &[
+    "tid",
+    "laneid",
+    "warpid",
+    "ctaid",
+    "smid",
+    "clusterid",
+    "cluster_ctaid",
+    "cluster_ctarank",
+];
 
 /// Instructions that only compute, or that do nothing with an address.
 const UNDERSTOOD: &[&str] = &[
@@ -629,5 +643,41 @@ mod tests {
     fn code_that_uses_nothing_says_nothing() {
         assert_eq!(of(TWO, "trap;"), None);
         assert_eq!(of(TWO, ""), None);
+    }
+
+    #[test]
+    fn the_order_of_the_text_is_no_matter() {
+        // A loop's head uses what its end computes.
+        let found = two(
+            "$L__BB0_1:\nmul.lo.s32 %r4, %r3, %r9;\nmul.wide.s32 %rd7, %r4, 4;\nadd.s64 %rd8, %rd3, %rd7;\n\
+             st.global.u32 [%rd8], 0;\nmov.u32 %r9, 3;\nadd.s32 %r3, %r2, 1;\n@%p1 bra $L__BB0_1;",
+        );
+        assert_eq!(
+            found[&0].shifts,
+            [Param {
+                offset: 16,
+                size: 4
+            }]
+        );
+    }
+
+    #[test]
+    fn nothing_lies_beyond_a_parameter() {
+        for place in [
+            "k_param_0+8",
+            "k_param_0+18446744073709551615",
+            "k_param_0+1",
+        ] {
+            let body = format!(
+                "ld.param.u64 %rd1, [{place}];\nst.global.u32 [%rd1], 0;\nst.global.u32 [%rd2], 0;\nld.param.u64 %rd2, [k_param_1];"
+            );
+            let found = of(TWO, &body).unwrap();
+            assert_eq!(found.keys().collect::<Vec<_>>(), [&8], "{place}");
+        }
+        let endless = ".param .align 8 .b8 k_param_0[1152921504606846976]";
+        assert_eq!(
+            of(endless, "mov.b64 %rd1, k_param_0;\nst.u64 [%rd1], %rd1;"),
+            None
+        );
     }
 }

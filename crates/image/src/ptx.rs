@@ -155,8 +155,12 @@ impl<'a> Entry<'a> {
     /// Takes apart what [`entry`] found.
     pub(crate) fn parse(definition: &'a str) -> Option<Self> {
         let (signature, body) = definition.split_once('{')?;
+        let params = params(signature).filter(|params| {
+            let places = params.iter().map(|(_, param)| *param).collect();
+            checked(places).is_some()
+        });
         Some(Self {
-            params: params(signature),
+            params,
             body: body.strip_suffix('}')?,
         })
     }

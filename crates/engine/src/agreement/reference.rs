@@ -185,6 +185,8 @@ pub(super) struct Reference {
     scoped: Vec<(Scope, Node)>,
     pub(super) events: HashMap<u64, Option<Node>>,
     writes: HashMap<Flag, Vec<(u64, Node)>>,
+    /// Writes, each with the lines of which it ended a wait.
+    spent: HashSet<(Node, LineId)>,
     waits: Vec<Wait>,
     pub(super) blocks: Vec<Block>,
 }
@@ -509,9 +511,15 @@ impl Reference {
         self.created.retain(|_, id| !gone(id));
         self.per_thread.retain(|_, id| !gone(id));
         self.legacy.retain(|_, id| !gone(id));
+        self.scoped.retain(|(waits, _)| match *waits {
+            Scope::Context(device, context) => !scope.holds(device, context),
+            Scope::Device(_) => true,
+        });
         for line in &mut self.lines {
             if scope.holds(line.device, line.context) {
                 line.alive = false;
+                // What the host knows complete takes part in no barrier.
+                line.kind = Kind::NonBlocking;
             }
         }
         for block in &mut self.blocks {
@@ -573,15 +581,21 @@ impl Reference {
             .filter(|(_, node)| !host[*node])
             .collect();
         let ends = |there: u64| condition.holds(there, value);
-        if pending.last().is_some_and(|(newest, _)| ends(*newest)) {
+        let mut before = Vec::new();
+        if let Some(&(newest, write)) = pending.last()
+            && ends(newest)
+        {
             if condition == Condition::Signalled {
                 self.writes.remove(&flag);
             }
             let ending = pending.iter().filter(|(there, _)| ends(*there));
-            let before = ending.map(|(_, node)| (*node, Edge::Promised)).collect();
-            return self.submit_after(id, before);
+            before = ending.map(|(_, node)| (*node, Edge::Promised)).collect();
+            // What ended a wait of this stream before may have been undone unseen.
+            if self.spent.insert((write, id)) {
+                return self.submit_after(id, before);
+            }
         }
-        let before = self.everything();
+        before.extend(self.everything());
         let node = self.submit_after(id, before);
         self.waits.push(Wait {
             flag,
@@ -592,6 +606,15 @@ impl Reference {
         });
         self.unknown.insert(node);
         node
+    }
+
+    /// Bytes are written by other means, or are other memory: what streams wrote there
+    /// ends no wait any more.
+    pub(super) fn overwritten(&mut self, start: u64, end: u64) {
+        self.writes.retain(|flag, _| match flag {
+            Flag::Memory(address) => !(start..end).contains(address),
+            Flag::Semaphore(_) => true,
+        });
     }
 
     // Memory.

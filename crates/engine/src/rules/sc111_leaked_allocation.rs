@@ -1,7 +1,7 @@
 //! SC111: stream-ordered memory that is never freed.
 //!
-//! Judged where nothing can free it any more: when the process ends in order, when its
-//! context ends, when its pool is destroyed.
+//! Judged when the process ends in order, when its context ends, and when its pool is
+//! destroyed: whoever does that is done with its memory.
 
 use smallvec::smallvec;
 use streamcheck_model::MemoryKind;
