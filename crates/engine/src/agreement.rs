@@ -498,6 +498,7 @@ impl Run {
             kind: memory,
             fate,
             device,
+            context,
             ..
         } = self.reference.blocks[index];
         let kind = kind.unwrap_or(match memory {
@@ -557,7 +558,8 @@ impl Run {
             };
             block.free = at.or(self.reference.host);
             if waits {
-                self.reference.synchronize(Scope::Device(device), false);
+                let scope = Scope::Context(device, context);
+                self.reference.synchronize(scope, false);
             }
         }
         got

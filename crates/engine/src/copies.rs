@@ -79,10 +79,11 @@ impl Engine {
         }
     }
 
-    /// The devices of which a copy between two in the legacy stream holds up all work: it
-    /// "does not start until all commands previously issued to either device have
-    /// completed and runs to completion before any commands issued after the copy to
+    /// The devices of which a copy between two in the legacy stream holds up the blocking
+    /// streams: it "does not start until all commands previously issued to either device
+    /// have completed and runs to completion before any commands issued after the copy to
     /// either device can start" (CUDA C++ Programming Guide, "Peer-to-Peer Memory Copy").
+    /// Non-blocking streams were seen to take no part, as with the legacy stream itself.
     fn devices_met(
         &self,
         id: StreamId,

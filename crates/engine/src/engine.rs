@@ -572,7 +572,9 @@ impl Engine {
                 found.extend(judged);
                 // Host addresses go back to the C library, which may hand them out
                 // for anything; only device addresses are CUDA's alone.
-                let device = DeviceId(allocation.birth.op.device);
+                // Not of the device's other contexts (seen).
+                let scope =
+                    Scope::Context(DeviceId(allocation.birth.op.device), allocation.context);
                 if kind != FreeKind::Import
                     && matches!(
                         memory,
@@ -588,8 +590,7 @@ impl Engine {
                     _ => false,
                 };
                 if waits {
-                    self.order
-                        .synchronize(Scope::Device(device), Reason::ImplicitSync, op);
+                    self.order.synchronize(scope, Reason::ImplicitSync, op);
                 }
             }
             (Outcome::Succeeded, None) => found.extend(judged),

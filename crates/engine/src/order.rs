@@ -86,8 +86,19 @@ struct Context {
 pub(crate) enum Scope {
     /// All of a device.
     Device(DeviceId),
+    /// Those of a device that take part in the legacy stream's barriers, and that stream.
+    Blocking(DeviceId),
     /// A context's; with a device's primary one, those of its green contexts.
     Context(DeviceId, ContextId),
+}
+
+/// Whether a stream of the scope's device or context is one of those that it means.
+fn takes_part(scope: Scope, kind: StreamKind) -> bool {
+    match kind {
+        StreamKind::Meeting => false,
+        StreamKind::NonBlocking => !matches!(scope, Scope::Blocking(_)),
+        _ => true,
+    }
 }
 
 /// What a meeting line is for.
@@ -102,7 +113,7 @@ enum Meet {
 impl Scope {
     pub(crate) fn holds(self, device: u16, context: ContextId) -> bool {
         match self {
-            Self::Device(whole) => whole.0 == device,
+            Self::Device(whole) | Self::Blocking(whole) => whole.0 == device,
             Self::Context(of, whole) => {
                 whole == context || (whole.is_primary() && context.is_green() && of.0 == device)
             }
@@ -237,11 +248,18 @@ impl Order {
     /// A new stream comes after what was to come before all later work of its
     /// context or device.
     fn come_after_meetings(&mut self, id: StreamId) {
-        let (device, context) = (self.stream(id).device, self.stream(id).context);
+        let Stream {
+            device,
+            context,
+            kind,
+            ..
+        } = *self.stream(id);
         let met: Vec<StreamId> = self
             .meetings
             .iter()
-            .filter(|((scope, meet), _)| *meet == Meet::Before && scope.holds(device, context))
+            .filter(|((scope, meet), _)| {
+                *meet == Meet::Before && scope.holds(device, context) && takes_part(*scope, kind)
+            })
             .map(|(_, line)| *line)
             .collect();
         for line in met {
@@ -325,7 +343,7 @@ impl Order {
         self.meetings.retain(|(met, _), line| {
             let ends = match *met {
                 Scope::Context(device, context) => scope.holds(device.0, context),
-                Scope::Device(_) => false,
+                Scope::Device(_) | Scope::Blocking(_) => false,
             };
             if ends {
                 self.destroyed.push_back(*line);
@@ -404,8 +422,12 @@ impl Order {
                 .collect();
             self.values.known(frontier.awaits());
             for (guessed, write) in &ended {
+                let known = match reason {
+                    Reason::ImplicitSync => self.host.knows(write.epoch),
+                    _ => self.host.is_promised(write.epoch),
+                };
                 // Guesses may go round in a circle.
-                if !guessed || !self.host.knows(write.epoch) {
+                if !guessed || !known {
                     self.host_learns(write, reason, call);
                 }
             }
@@ -686,7 +708,7 @@ impl Order {
     fn streams_in(&self, scope: Scope) -> Vec<StreamId> {
         let inside = |id: &StreamId| {
             let stream = self.stream(*id);
-            stream.kind != StreamKind::Meeting && scope.holds(stream.device, stream.context)
+            takes_part(scope, stream.kind) && scope.holds(stream.device, stream.context)
         };
         self.current.iter().copied().filter(inside).collect()
     }
@@ -737,9 +759,10 @@ impl Order {
         waited
     }
 
-    /// All earlier work of the devices comes before all their later work.
+    /// All earlier work of the devices' legacy and blocking streams comes before all
+    /// their later work.
     pub(crate) fn barrier(&mut self, devices: &[DeviceId], call: &Call, op: OpRef) {
-        let scopes = || devices.iter().map(|device| Scope::Device(*device));
+        let scopes = || devices.iter().map(|device| Scope::Blocking(*device));
         let Some(first) = scopes().next() else { return };
         let line = self.gather(first, call, op);
         for scope in scopes().skip(1) {

@@ -129,8 +129,8 @@ pub enum Action {
     },
     /// The call's context ended: its work is complete, its streams and its memory are gone.
     ContextDestroyed,
-    /// All earlier work of these devices comes before all later work of theirs and
-    /// of the call's context.
+    /// All earlier work of the legacy and blocking streams of these devices comes before
+    /// all their later work.
     Barrier {
         /// The devices.
         devices: SmallVec<[DeviceId; 3]>,

@@ -46,14 +46,20 @@ struct Line {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Scope {
     Device(DeviceId),
+    /// Without streams that take no part in the legacy stream's barriers.
+    Blocking(DeviceId),
     Context(DeviceId, ContextId),
 }
 
 impl Scope {
+    fn means(self, kind: Kind) -> bool {
+        kind != Kind::NonBlocking || !matches!(self, Self::Blocking(_))
+    }
+
     /// A green context is part of its device's primary one.
     fn holds(self, device: DeviceId, context: ContextId) -> bool {
         match self {
-            Self::Device(whole) => whole == device,
+            Self::Device(whole) | Self::Blocking(whole) => whole == device,
             Self::Context(of, whole) => {
                 whole == context || whole.is_primary() && context.is_green() && of == device
             }
@@ -241,7 +247,7 @@ impl Reference {
         let start = self
             .scoped
             .iter()
-            .filter(|(scope, _)| scope.holds(device, context))
+            .filter(|(scope, _)| scope.holds(device, context) && scope.means(kind))
             .map(|(_, node)| *node)
             .collect();
         self.lines.push(Line {
@@ -421,7 +427,7 @@ impl Reference {
     fn work_of(&self, scope: Scope) -> Vec<Node> {
         self.lines
             .iter()
-            .filter(|line| scope.holds(line.device, line.context))
+            .filter(|line| scope.holds(line.device, line.context) && scope.means(line.kind))
             .filter_map(|line| line.last)
             .collect()
     }
@@ -468,7 +474,7 @@ impl Reference {
         self.scoped.push((scope, node));
         for id in 0..self.lines.len() {
             let line = &self.lines[id];
-            if line.alive && scope.holds(line.device, line.context) {
+            if line.alive && scope.holds(line.device, line.context) && scope.means(line.kind) {
                 self.submit_after(id, vec![(node, Edge::Promised)]);
             }
         }
@@ -496,7 +502,7 @@ impl Reference {
         }
         let scopes: Vec<Scope> = devices
             .iter()
-            .map(|device| Scope::Device(*device))
+            .map(|device| Scope::Blocking(*device))
             .collect();
         let node = self.gather(&scopes);
         for scope in scopes {
@@ -513,7 +519,7 @@ impl Reference {
         self.legacy.retain(|_, id| !gone(id));
         self.scoped.retain(|(waits, _)| match *waits {
             Scope::Context(device, context) => !scope.holds(device, context),
-            Scope::Device(_) => true,
+            Scope::Device(_) | Scope::Blocking(_) => true,
         });
         for line in &mut self.lines {
             if scope.holds(line.device, line.context) {

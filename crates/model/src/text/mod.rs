@@ -48,7 +48,7 @@
 //! | `thread 2`, `device 1` | the following calls come from that host thread, on that device |
 //! | `context 1`, `green 1`, `primary` | the following calls are made in that context of the device: one the program created, a green one, its primary one |
 //! | `record_context E`, `wait_context E`, `end_context` | `cuCtxRecordEvent`, `cuCtxWaitEvent`, `cuCtxDestroy` of the current context |
-//! | `barrier 0 1` | all earlier work of these devices comes before all later work |
+//! | `barrier 0 1` | all earlier work of these devices' legacy and blocking streams comes before all their later work |
 //! | `end` | the process ends in order |
 //!
 //! A stream is a name, `L` (the legacy default stream) or `PT` (the per-thread one).
