@@ -6,6 +6,7 @@
 
 pub mod baseline;
 pub mod json;
+mod known;
 pub mod output;
 mod problem;
 mod process;

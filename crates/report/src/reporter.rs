@@ -7,6 +7,7 @@ use streamcheck_model::StackId;
 
 use crate::baseline::Baseline;
 use crate::json::{Finding, Report};
+use crate::known;
 use crate::output::Output;
 use crate::source::shown_path;
 use crate::suppressions::Suppressions;
@@ -127,7 +128,10 @@ impl Reporter {
         let (number, level) = (finding.number, finding.level);
         let ordering = finding.ordering.clone();
         let mut finding = Finding::new(finding, frames);
-        finding.suppressed = self.suppressions.reason(&finding);
+        finding.suppressed = self
+            .suppressions
+            .reason(&finding)
+            .or_else(|| known::reason(&finding));
         finding.baseline = finding.suppressed.is_none() && self.baseline.knows(&finding);
         let fails_gate = finding.is_live() && self.settings.fails(level);
         self.gate_failed |= fails_gate;
