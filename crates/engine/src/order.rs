@@ -333,12 +333,12 @@ impl Order {
         };
         self.created.retain(|_, id| !gone(*id));
         self.per_thread.retain(|_, id| !gone(*id));
-        let Scope::Context(device, _) = scope else {
+        let Scope::Context(_, ended) = scope else {
             return;
         };
         self.contexts.retain(|id, context| {
-            let _ = context.legacy.is_some_and(&mut gone);
-            !scope.holds(device.0, *id)
+            let legacy = context.legacy.is_some_and(&mut gone);
+            !legacy && *id != ended
         });
         self.meetings.retain(|(met, _), line| {
             let ends = match *met {
