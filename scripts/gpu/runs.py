@@ -96,6 +96,8 @@ def read_report(outcome, report):
     """Adds what a report says to an outcome."""
     outcome.operations += report["summary"]["operations"]
     for finding in report["findings"]:
+        if finding["suppressed"]:
+            continue
         outcome.codes.append(finding["rule"])
         outcome.levels.add(finding["level"])
         places = "; ".join(filter(None, map(place, finding["events"])))

@@ -1,6 +1,6 @@
 # run: right => none
 # run: right PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync => none
-# run: read PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync => SC101|SC109
+# run: read PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync => SC101|SC105|SC109
 # warn: SC201
 """DistributedDataParallel over NCCL, a process for each device: batches come from pinned memory on a
 stream of their own, and every step's loss is averaged over the ranks and copied to the host on a side

@@ -1,7 +1,7 @@
 # run: right => none
 # run: right PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync => none
 # run: read => SC101|SC109
-# run: read PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync => SC101|SC109
+# run: read PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync => SC101|SC105|SC109
 # run: free PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync => SC103
 # warn: SC201
 """NCCL collectives by torch.distributed, a process for each device.

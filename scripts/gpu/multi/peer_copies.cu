@@ -7,22 +7,25 @@
 // run: blocking right => none
 // run: null right => none
 // run: null_async right => none
+// run: blocking unordered => SC109 SC109
+// run: null unordered => SC109 SC109
 // A copy from device 0 to device 1 between a kernel that writes its source and one that reads its
 // destination. In a stream of its own it has to be ordered with both, and `source` and `destination` leave
-// that out. cudaMemcpyPeer, and any copy between devices in the NULL stream, comes after all earlier and
-// before all later work of both devices (CUDA programming guide, "Peer-to-Peer Memory Copy"), so nothing
-// else orders those.
+// that out. cudaMemcpyPeer, and any copy between devices in the NULL stream, comes after earlier and before
+// later work of both devices (CUDA programming guide, "Peer-to-Peer Memory Copy"), so nothing else orders
+// those; but non-blocking streams take no part, which `unordered` overlooks.
 #include "multi.h"
 
 int main(int argc, char **argv) {
     bool peer = said(argc, argv, 1, "peer"), by_default = said(argc, argv, 1, "default");
     bool blocking = said(argc, argv, 1, "blocking"), null = said(argc, argv, 1, "null");
     bool streamed = peer || by_default, right = said(argc, argv, 2, "right");
+    bool blocks = !streamed && right;
     enable_peers();
-    cudaStream_t writer = new_stream();
+    cudaStream_t writer = blocks ? new_blocking_stream() : new_stream();
     float *p = device<float>(N);
     on(1);
-    cudaStream_t copier = new_stream(), reader = new_stream();
+    cudaStream_t copier = new_stream(), reader = blocks ? new_blocking_stream() : new_stream();
     float *q = device<float>(N), *r = device<float>(N), *host = pinned<float>(N);
     CHECK(cudaMemset(q, 0, BYTES));
     CHECK(cudaDeviceSynchronize());
@@ -47,7 +50,7 @@ int main(int argc, char **argv) {
         scale(q, r, N, 2, 0, reader);
         CHECK(cudaMemcpyAsync(host, r, BYTES, cudaMemcpyDeviceToHost, reader));
         CHECK(cudaStreamSynchronize(reader));
-        expect_all(host, N, 2.0f * round);
+        if (right) expect_all(host, N, 2.0f * round);
         // The next round's writers come after this one's readers: the host waited for them all.
         CHECK(cudaStreamSynchronize(copier));
         on(0);
