@@ -9,7 +9,7 @@ use streamcheck_model::{
 
 use crate::hook::Hook;
 use crate::recorder;
-use crate::thread::{Inside, Origin, keeping_errno};
+use crate::thread::{self, Inside, Origin, keeping_errno};
 use crate::{capture, place, sync_memops};
 
 /// An outermost call: calls made while it lasts pass through their hooks.
@@ -91,7 +91,6 @@ impl Call {
         keeping_errno(|| {
             guarded(|| {
                 let Some(free) = f(self) else { return false };
-                sync_memops::freed(free.address);
                 let stream = match free.stream {
                     Some(raw) if capture::holds(self, raw) => return false,
                     Some(raw) => Some(self.stream(raw)),
@@ -146,6 +145,7 @@ impl Call {
 
     pub(crate) fn allocated(&self, address: u64, size: usize, kind: MemoryKind) {
         if address != 0 && size != 0 {
+            sync_memops::allocated(address, size as u64);
             self.record(Action::Allocated {
                 address,
                 size: size as u64,
@@ -159,6 +159,7 @@ impl Call {
     /// `pool` is the one that the call named, 0 for the device's own.
     pub(crate) fn allocated_on(&self, raw: usize, address: u64, size: usize, pool: usize) {
         if address != 0 && size != 0 {
+            sync_memops::allocated(address, size as u64);
             self.record_on(raw, |stream| Action::Allocated {
                 address,
                 size: size as u64,
@@ -280,6 +281,16 @@ fn outcome(status: u32) -> Outcome {
         1 | 16 | 17 | 500 | 713 => Outcome::Refused,
         _ => Outcome::Failed,
     }
+}
+
+/// Runs our own code at any depth of calls, unless a signal's handler interrupted such code,
+/// as there may be a lock in its hands.
+pub(crate) fn quietly<R>(f: impl FnOnce() -> R) -> Option<R> {
+    if thread::block().in_own_code() {
+        return None;
+    }
+    let _inside = Inside::nest();
+    keeping_errno(|| guarded(f))
 }
 
 /// Runs our own code so that no panic reaches the application.

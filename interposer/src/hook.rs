@@ -94,6 +94,18 @@ const fn ends_with(text: &[u8], ending: &[u8]) -> bool {
     true
 }
 
+/// The value behind an output parameter of a call that succeeded.
+///
+/// # Safety
+/// `out` is null or was written to.
+pub(crate) unsafe fn written<T: Copy + Default>(out: *const T) -> T {
+    if out.is_null() {
+        return T::default();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { *out }
+}
+
 /// Declares hooked functions. See the module's text; the forms are
 ///
 /// * `after(call) { … }`: the block runs once the real call has succeeded, with

@@ -22,7 +22,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 use streamcheck_image::{Accesses, Found, Kernels, Memory, Param, Part, Reader, locate};
 
 use crate::room::with_room;
-use crate::{call, driver, objects, provider, recorder, thread};
+use crate::{call, driver, objects, provider, recorder};
 
 /// How many bytes of images and names are kept at most. A kernel whose image did not fit is
 /// counted as one of unknown parameters.
@@ -343,12 +343,9 @@ fn needed() -> bool {
 
 /// Runs our own code after a call that succeeded, at any depth, if images are of use.
 fn after(status: u32, f: impl FnOnce()) {
-    // A signal's handler may be loading where the lock is held.
-    if status != 0 || recorder::dormant() || thread::block().in_own_code() {
-        return;
+    if status == 0 && !recorder::dormant() {
+        call::quietly(f);
     }
-    let _inside = thread::Inside::nest();
-    thread::keeping_errno(|| call::guarded(f));
 }
 
 /// The current context.
@@ -507,18 +504,13 @@ impl State {
 
 /// Drops what was kept of something that ends, at any depth.
 fn forget(f: impl FnOnce(&mut State)) {
-    // A signal's handler may have ended the process where the lock is held.
-    if !ANY.load(Acquire) || thread::block().in_own_code() {
-        return;
-    }
-    let _inside = thread::Inside::nest();
-    thread::keeping_errno(|| {
-        call::guarded(|| {
+    if ANY.load(Acquire) {
+        call::quietly(|| {
             if let Some(state) = state().as_mut() {
                 f(state);
             }
-        })
-    });
+        });
+    }
 }
 
 /// A module or library is about to be unloaded. Before the call, as its handle may be
@@ -545,14 +537,7 @@ pub(crate) fn device_resetting(device: i32) {
 
 /// A device's primary context was released, perhaps for the last time.
 pub(crate) fn device_released(device: i32, is_active: impl FnOnce(i32) -> bool) {
-    if !ANY.load(Acquire) || thread::block().in_own_code() {
-        return;
-    }
-    let active = {
-        let _inside = thread::Inside::nest();
-        thread::keeping_errno(|| call::guarded(|| is_active(device)))
-    };
-    if active == Some(false) {
+    if ANY.load(Acquire) && call::quietly(|| is_active(device)) == Some(false) {
         device_resetting(device);
     }
 }

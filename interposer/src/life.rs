@@ -263,7 +263,7 @@ unsafe extern "C" fn before_fork() {
     let [learning, known] = driver::before_fork();
     let [registry] = provider::before_fork();
     let [places] = place::before_fork();
-    let [registered, handles] = kernels::before_fork();
+    let [registered, images] = kernels::before_fork();
     let [ranges] = doors::libc_door::before_fork();
     let [mappings] = doors::memory::before_fork();
     let [semaphores] = doors::signals::before_fork();
@@ -275,7 +275,7 @@ unsafe extern "C" fn before_fork() {
         registry,
         places,
         registered,
-        handles,
+        images,
         ranges,
         mappings,
         semaphores,

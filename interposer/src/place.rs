@@ -90,6 +90,11 @@ pub(crate) fn created(handle: u64, device: i32) -> Option<Place> {
     Some(place)
 }
 
+/// Whether the application created the context; no other one gets its number.
+pub(crate) fn is_created(place: Place) -> bool {
+    place.context >= CREATED
+}
+
 /// Notes a green context that the application created on a device.
 pub(crate) fn created_green(handle: u64, device: i32) {
     if let Some(mut place) = primary(device) {

@@ -334,9 +334,13 @@ pub(crate) fn host_memory(from: u64, to: u64, direction: Direction) -> HostMemor
     }
 }
 
-/// Whether the engine knows of no memory at that address.
-pub(crate) fn is_unknown(address: u64) -> bool {
-    with_core(|core| core.engine.memory_kind(address).is_none()).unwrap_or(false)
+/// Of which of these addresses the engine knows no memory there.
+pub(crate) fn are_unknown(addresses: &[u64]) -> Vec<bool> {
+    with_core(|core| {
+        let unknown = |address: &u64| core.engine.memory_kind(*address).is_none();
+        addresses.iter().map(unknown).collect()
+    })
+    .unwrap_or_default()
 }
 
 /// Whether host memory that CUDA was never told of, and that copies use, begins at that

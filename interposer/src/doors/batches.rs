@@ -46,20 +46,21 @@ fn copy(to: Region, from: Region, order: SourceOrder) -> BatchCopy {
 
 fn together(call: &Call, stream: usize, copies: Vec<BatchCopy>) {
     // The C library may take a source away that the copies still read.
-    let watched = copies.iter().filter(|copy| {
-        copy.host == HostMemory::Pageable
-            && copy.order != SourceOrder::DuringCall
-            && recorder::is_unknown(copy.from.address)
-    });
-    let sources: Vec<Region> = watched.map(|copy| copy.from).collect();
-    if !sources.is_empty() {
-        libc_door::make_room(sources.len());
+    let pageable = copies
+        .iter()
+        .filter(|copy| copy.host == HostMemory::Pageable && copy.order != SourceOrder::DuringCall);
+    let mut sources: Vec<Region> = pageable.map(|copy| copy.from).collect();
+    if sources.is_empty() {
+        call.copied_together(stream, copies);
+        return;
     }
+    let addresses: Vec<u64> = sources.iter().map(|source| source.address).collect();
+    let mut unknown = recorder::are_unknown(&addresses).into_iter();
+    sources.retain(|_| unknown.next() == Some(true));
+    libc_door::make_room(sources.len());
     call.copied_together(stream, copies);
-    for source in sources {
-        if !libc_door::watch_source(source.address, source.end()) {
-            call.blind_spot("forgotten-sources", call.hook.api());
-        }
+    for _ in 0..libc_door::watch_sources(&sources) {
+        call.blind_spot("forgotten-sources", call.hook.api());
     }
 }
 

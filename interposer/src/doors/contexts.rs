@@ -13,15 +13,7 @@ use crate::{images, place, recorder, sync_memops, thread};
 /// thread may have launched one of them until then. A stale layout would have more
 /// parameters read than a launch has.
 pub(super) fn forgetting_kernels(real: impl FnOnce() -> u32) -> u32 {
-    let forget = || {
-        // At any depth, as the runtime unloads too: the recorder's lock is never held
-        // across a real call. It may be where a signal's handler ended the process.
-        if thread::block().in_own_code() {
-            return;
-        }
-        let _inside = thread::Inside::nest();
-        thread::keeping_errno(|| call::guarded(recorder::forget_kernels));
-    };
+    let forget = || call::quietly(recorder::forget_kernels);
     forget();
     let status = real();
     forget();
@@ -30,6 +22,7 @@ pub(super) fn forgetting_kernels(real: impl FnOnce() -> u32) -> u32 {
 
 /// The context at `place` ended: its work is complete, and what it held is gone.
 fn ended(call: &Call, place: thread::Place) {
+    sync_memops::context_ended(place);
     place::at(place, || call.record(Action::ContextDestroyed));
 }
 
@@ -60,11 +53,10 @@ fn reset(hook: &'static Hook, origin: Origin, real: impl FnOnce() -> u32) -> u32
     })
 }
 
-/// Runs our own code at any depth.
+/// Runs our own code at any depth, if the tool is at work.
 pub(super) fn quietly(f: impl FnOnce()) {
-    if !recorder::dormant() && !thread::block().in_own_code() {
-        let _inside = thread::Inside::nest();
-        thread::keeping_errno(|| call::guarded(f));
+    if !recorder::dormant() {
+        call::quietly(f);
     }
 }
 
@@ -100,8 +92,8 @@ hooks! { Runtime:
 pub(super) use driver::HOOKS as DRIVER;
 
 mod driver {
-    use super::super::memory::written;
     use super::*;
+    use crate::hook::written;
 
     hooks! { Driver:
         /// Says which device and context later calls of the thread are in

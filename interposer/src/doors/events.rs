@@ -5,11 +5,10 @@ use cudarc::runtime::sys::cudaIpcEventHandle_t;
 use streamcheck_model::{Action, Handle};
 
 use super::graphs::graph_waits;
-use super::memory::written;
 use super::unseen_order::{event_gone, event_recorded, event_shared, is_shared};
 use crate::call::Call;
 use crate::capture;
-use crate::hook::hooks;
+use crate::hook::{hooks, written};
 
 fn created(call: &Call, event: *const usize) {
     // SAFETY: the call succeeded and wrote the handle.

@@ -4,11 +4,10 @@
 
 use streamcheck_model::{Action, Handle};
 
-use super::memory::written;
 use super::streams;
 use super::unseen_order::{event_recorded, host_waits};
 use crate::call::Call;
-use crate::hook::hooks;
+use crate::hook::{hooks, written};
 use crate::{place, thread};
 
 /// What is said of a context that was not seen to be made.

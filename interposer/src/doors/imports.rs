@@ -6,10 +6,9 @@ use cudarc::driver::sys::{CUDA_EXTERNAL_MEMORY_BUFFER_DESC, CUipcMemHandle};
 use cudarc::runtime::sys::{cudaExternalMemoryBufferDesc, cudaIpcMemHandle_t};
 use streamcheck_model::{Action, FreeKind, Handle, MemoryKind};
 
-use super::memory::written;
 use crate::call::{Call, Free};
-use crate::hook::hooks;
-use crate::{capture, driver};
+use crate::hook::{hooks, written};
+use crate::{capture, driver, sync_memops};
 
 /// Records memory whose size only the driver knows. Where it does not say, the first
 /// byte stands for all.
@@ -22,9 +21,11 @@ fn imported(call: &Call, address: u64) {
 /// is that process's.
 fn imported_from_pool(call: &Call, pool: usize, address: u64) {
     if address != 0 {
+        let size = size_from(address).unwrap_or(1) as u64;
+        sync_memops::allocated(address, size);
         call.record(Action::Allocated {
             address,
-            size: size_from(address).unwrap_or(1) as u64,
+            size,
             kind: MemoryKind::StreamOrdered,
             stream: None,
             pool: Handle(pool as u64),

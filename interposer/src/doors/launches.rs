@@ -138,33 +138,25 @@ hooks! { Runtime:
         thread_id: usize, block_id: usize, block: usize, grid: usize, warp: usize,
     ) whole(hook, real, origin) {
         // Registration happens before main and is no use of CUDA: it starts nothing.
-        let _inside = thread::Inside::nest();
-        thread::keeping_errno(|| {
-            call::guarded(|| {
-                kernels::registered(image as u64, host_function, name as u64);
-                // A module that was unloaded may have had another kernel there.
-                recorder::forget_kernel(host_function);
-            })
+        call::quietly(|| {
+            kernels::registered(image as u64, host_function, name as u64);
+            // A module that was unloaded may have had another kernel there.
+            recorder::forget_kernel(host_function);
         });
         real(image, host_function, device_function, name, threads, thread_id, block_id, block, grid, warp)
     }
     /// Forgets kernels, whose addresses may come back for others
     fn __cudaUnregisterFatBinary: (image: usize) whole(hook, real, origin) {
-        // A signal's handler may have ended the process where a lock is held.
-        if !thread::block().in_own_code() {
-            let _inside = thread::Inside::nest();
-            thread::keeping_errno(|| call::guarded(|| kernels::unregistered(image as u64)));
-        }
+        call::quietly(|| kernels::unregistered(image as u64));
         forgetting_kernels(|| real(image))
     }
     /// Nothing: it tells the kernel's handle
     fn __cudaGetKernel: (kernel: *mut u64, host_function: u64) whole(hook, real, origin) {
         let status = real(kernel, host_function);
         if status == 0 && !kernel.is_null() {
-            let _inside = thread::Inside::nest();
             // SAFETY: the call succeeded and wrote the handle.
             let handle = unsafe { *kernel };
-            thread::keeping_errno(|| call::guarded(|| kernels::handle_made(handle, host_function)));
+            call::quietly(|| kernels::handle_made(handle, host_function));
         }
         status
     }

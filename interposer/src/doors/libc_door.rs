@@ -4,38 +4,186 @@
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use streamcheck_model::FreeKind;
+use streamcheck_model::{FreeKind, Region};
 
-use crate::call::{Call, Free};
+use crate::call::{Call, Free, guarded};
 use crate::hook::{Door, Hook};
 use crate::lookup::plain_dlsym;
 use crate::recorder;
-use crate::thread::{self, Inside};
+use crate::thread::{self, Inside, keeping_errno};
 
 /// How many watched ranges there are. At 0 the doors are open.
-static WATCHED: AtomicUsize = AtomicUsize::new(0);
+static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Bounds of all watched ranges, so that most frees need no lock.
 static LOWEST: AtomicU64 = AtomicU64::new(u64::MAX);
 static HIGHEST: AtomicU64 = AtomicU64::new(0);
-static RANGES: Mutex<Vec<Range>> = Mutex::new(Vec::new());
-
-/// Sources that are watched at a time.
-const SOURCES: usize = 1024;
+static WATCHED: Mutex<Watched> = Mutex::new(Watched::new());
 
 /// Host memory whose release matters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Range {
     start: u64,
     end: u64,
     /// Whether it is a copy's source, which is watched until its first release, and not
     /// registered memory.
     source: bool,
+    /// The later it came to be watched, the higher.
+    age: u64,
 }
 
-fn ranges() -> MutexGuard<'static, Vec<Range>> {
-    RANGES.lock().unwrap_or_else(PoisonError::into_inner)
+/// The ranges that are watched, some of which may overlap.
+struct Watched {
+    /// By their first bytes.
+    ranges: Vec<Range>,
+    /// For each range, the furthest end up to it.
+    reach: Vec<u64>,
+    /// How many of them are sources.
+    sources: usize,
+    /// How many sources there are when the completed are looked for.
+    sweep_at: usize,
+    ages: u64,
+}
+
+impl Watched {
+    /// Sources that are watched at a time.
+    const MOST_SOURCES: usize = 1024;
+    const LEAST_SWEPT: usize = 16;
+
+    const fn new() -> Self {
+        Self {
+            ranges: Vec::new(),
+            reach: Vec::new(),
+            sources: 0,
+            sweep_at: Self::LEAST_SWEPT,
+            ages: 0,
+        }
+    }
+
+    fn add(&mut self, ranges: impl Iterator<Item = (u64, u64)>, source: bool) {
+        for (start, end) in ranges {
+            self.ages += 1;
+            self.ranges.push(Range {
+                start,
+                end,
+                source,
+                age: self.ages,
+            });
+        }
+    }
+
+    /// Adds sources, of which those are watched at last that came last. Returns how many had
+    /// to be forgotten.
+    fn add_sources(&mut self, sources: impl Iterator<Item = (u64, u64)>) -> usize {
+        self.add(sources, true);
+        // The newest of the same ones stays.
+        self.ranges
+            .sort_unstable_by_key(|range| (range.start, range.end, range.source, !range.age));
+        self.ranges.dedup_by(|next, kept| {
+            next.source && (next.start, next.end, true) == (kept.start, kept.end, kept.source)
+        });
+        let mut ages: Vec<u64> = self
+            .ranges
+            .iter()
+            .filter(|range| range.source)
+            .map(|range| range.age)
+            .collect();
+        let excess = ages.len().saturating_sub(Self::MOST_SOURCES);
+        if excess > 0 {
+            ages.sort_unstable();
+            let oldest = ages[excess];
+            self.ranges
+                .retain(|range| !range.source || range.age >= oldest);
+        }
+        self.index();
+        excess
+    }
+
+    fn add_registered(&mut self, start: u64, end: u64) {
+        self.add([(start, end)].into_iter(), false);
+        self.index();
+    }
+
+    /// The oldest registered range that begins there goes.
+    fn remove_registered(&mut self, start: u64) {
+        let wanted = |(_, range): &(usize, &Range)| range.start == start && !range.source;
+        let found = self.ranges.iter().enumerate().filter(wanted);
+        if let Some((place, _)) = found.min_by_key(|(_, range)| range.age) {
+            self.ranges.remove(place);
+        }
+        self.index();
+    }
+
+    /// The ranges that share a byte with `start..end`. Sources among them are watched no
+    /// longer.
+    fn take(&mut self, start: u64, end: u64) -> Vec<Range> {
+        let after = self.ranges.partition_point(|range| range.start < end);
+        let mut found = Vec::new();
+        for place in (0..after).rev() {
+            if self.reach[place] <= start {
+                break;
+            }
+            if start < self.ranges[place].end {
+                found.push(self.ranges[place]);
+            }
+        }
+        if found.iter().any(|range| range.source) {
+            self.ranges
+                .retain(|range| !(range.source && found.contains(range)));
+            self.index();
+        }
+        found.reverse();
+        found
+    }
+
+    /// The sources, if it is time to look for completed ones.
+    fn to_sweep(&self, more: usize) -> Vec<Range> {
+        if self.sources + more <= self.sweep_at {
+            return Vec::new();
+        }
+        self.ranges
+            .iter()
+            .filter(|range| range.source)
+            .copied()
+            .collect()
+    }
+
+    /// Drops completed sources. What was watched anew meanwhile stays.
+    fn sweep(&mut self, read: &[Range]) {
+        self.ranges
+            .retain(|range| read.binary_search(range).is_err());
+        self.index();
+        self.sweep_at = (self.sources * 2).clamp(Self::LEAST_SWEPT, Self::MOST_SOURCES);
+    }
+
+    /// Brings what is derived of the ranges up to date.
+    fn index(&mut self) {
+        self.ranges.sort_unstable();
+        let mut furthest = 0;
+        let further = |range: &Range| {
+            furthest = furthest.max(range.end);
+            furthest
+        };
+        self.reach = self.ranges.iter().map(further).collect();
+        self.sources = self.ranges.iter().filter(|range| range.source).count();
+    }
+
+    /// Tells the doors.
+    fn publish(&self) {
+        let lowest = self.ranges.first().map_or(u64::MAX, |range| range.start);
+        LOWEST.store(lowest, Relaxed);
+        HIGHEST.store(self.reach.last().copied().unwrap_or(0), Relaxed);
+        COUNT.store(self.ranges.len(), Relaxed);
+    }
+}
+
+/// Changes what is watched.
+fn change<R>(f: impl FnOnce(&mut Watched) -> R) -> R {
+    let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+    let result = f(&mut watched);
+    watched.publish();
+    result
 }
 
 /// The real functions; each is found when it is first called.
@@ -55,81 +203,34 @@ unsafe extern "C" fn no_entry() {}
 
 /// Host memory was registered with CUDA.
 pub(crate) fn watch(address: u64, size: usize) {
-    let mut ranges = ranges();
-    ranges.push(Range {
-        start: address,
-        end: address.saturating_add(size as u64),
-        source: false,
-    });
-    publish(&ranges);
+    let end = address.saturating_add(size as u64);
+    change(|watched| watched.add_registered(address, end));
 }
 
-/// Host memory that CUDA was never told of is read by a copy that may be pending, and
-/// is recorded. False if an older such source had to be forgotten for it.
-pub(crate) fn watch_source(start: u64, end: u64) -> bool {
-    let source = Range {
-        start,
-        end,
-        source: true,
-    };
-    let mut ranges = ranges();
-    if ranges.contains(&source) {
-        return true;
-    }
-    let full = ranges.iter().filter(|range| range.source).count() >= SOURCES;
-    if full && let Some(oldest) = ranges.iter().position(|range| range.source) {
-        ranges.remove(oldest);
-    }
-    ranges.push(source);
-    publish(&ranges);
-    !full
+/// Host memory that CUDA was never told of is read by copies that may be pending, and
+/// are recorded. Returns how many older such sources had to be forgotten for it.
+pub(crate) fn watch_sources(sources: &[Region]) -> usize {
+    let ranges = sources.iter().map(|source| (source.address, source.end()));
+    change(|watched| watched.add_sources(ranges))
 }
 
-/// Makes room for more sources, if there is too little, by dropping those whose copies
-/// are known to be complete. No lock is held while the recorder is asked.
+/// Makes room for more sources, if there are many, by dropping those whose copies are
+/// known to be complete. No lock is held while the recorder is asked.
 pub(crate) fn make_room(more: usize) {
-    let watched: Vec<Range> = ranges()
-        .iter()
-        .filter(|range| range.source)
-        .copied()
-        .collect();
-    if watched.len() + more <= SOURCES {
+    let mut watched = change(|watched| watched.to_sweep(more));
+    if watched.is_empty() {
         return;
     }
-    let read: Vec<Range> = watched
-        .into_iter()
-        .filter(|range| recorder::is_unknown(range.start))
-        .collect();
-    let mut ranges = ranges();
-    ranges.retain(|range| !read.contains(range));
-    publish(&ranges);
+    let starts: Vec<u64> = watched.iter().map(|range| range.start).collect();
+    let mut unknown = recorder::are_unknown(&starts).into_iter();
+    watched.retain(|_| unknown.next() == Some(true));
+    change(|ranges| ranges.sweep(&watched));
 }
 
 /// Host memory was unregistered. Another thread may have registered it anew since:
 /// only the oldest range goes.
 pub(crate) fn unwatch(address: u64) {
-    let mut ranges = ranges();
-    let oldest = |range: &Range| range.start == address && !range.source;
-    if let Some(place) = ranges.iter().position(oldest) {
-        ranges.remove(place);
-    }
-    publish(&ranges);
-}
-
-fn publish(ranges: &[Range]) {
-    LOWEST.store(
-        ranges
-            .iter()
-            .map(|range| range.start)
-            .min()
-            .unwrap_or(u64::MAX),
-        Relaxed,
-    );
-    HIGHEST.store(
-        ranges.iter().map(|range| range.end).max().unwrap_or(0),
-        Relaxed,
-    );
-    WATCHED.store(ranges.len(), Relaxed);
+    change(|watched| watched.remove_registered(address));
 }
 
 /// Open doors jump on at once; the slow way is taken while memory is watched, and
@@ -195,21 +296,21 @@ macro_rules! libc_asm {
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 unsafe extern "C" fn free(_address: *mut c_void) {
-    libc_asm!(REAL_FREE, WATCHED, slow_free)
+    libc_asm!(REAL_FREE, COUNT, slow_free)
 }
 
 /// The C library's `realloc`.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 unsafe extern "C" fn realloc(_address: *mut c_void, _size: usize) -> *mut c_void {
-    libc_asm!(REAL_REALLOC, WATCHED, slow_realloc)
+    libc_asm!(REAL_REALLOC, COUNT, slow_realloc)
 }
 
 /// The C library's `munmap`.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 unsafe extern "C" fn munmap(_address: *mut c_void, _size: usize) -> i32 {
-    libc_asm!(REAL_MUNMAP, WATCHED, slow_munmap)
+    libc_asm!(REAL_MUNMAP, COUNT, slow_munmap)
 }
 
 fn real(place: &AtomicUsize, name: &core::ffi::CStr) -> usize {
@@ -219,7 +320,7 @@ fn real(place: &AtomicUsize, name: &core::ffi::CStr) -> usize {
     }
     let _inside = Inside::nest();
     RESOLVING.store(true, Relaxed);
-    let found = plain_dlsym(libc::RTLD_NEXT, name) as usize;
+    let found = keeping_errno(|| plain_dlsym(libc::RTLD_NEXT, name)) as usize;
     place.store(found, Relaxed);
     RESOLVING.store(false, Relaxed);
     found
@@ -283,18 +384,8 @@ fn released(hook: &'static Hook, address: u64, size: impl FnOnce() -> usize) -> 
     }
     let origin = thread::block().origin();
     let call = Call::enter(hook, origin)?;
-    let end = address.saturating_add(size() as u64);
-    if end <= LOWEST.load(Relaxed) {
-        return None;
-    }
-    let taken = overlapping(&mut ranges(), address, end);
-    let mut taken: Vec<u64> = taken
-        .into_iter()
-        // A source's copies may have ended, or it be part of a larger one.
-        .filter(|range| !range.source || recorder::begins_system_memory(range.start))
-        .map(|range| range.start)
-        .collect();
-    taken.dedup();
+    // `free` leaves `errno` alone, and so do locks that are waited for within it.
+    let mut taken = keeping_errno(|| guarded(|| taken(address, size())))?;
     let first = taken.pop()?;
     let begun = call.begin_free(|_| Free::new(first, FreeKind::Libc));
     begun.then_some(Released {
@@ -303,20 +394,20 @@ fn released(hook: &'static Hook, address: u64, size: impl FnOnce() -> usize) -> 
     })
 }
 
-/// The ranges that share a byte with `address..end`. Sources among them are watched no
-/// longer.
-fn overlapping(ranges: &mut Vec<Range>, address: u64, end: u64) -> Vec<Range> {
-    let taken = |range: &Range| range.start < end && address < range.end;
-    let found: Vec<Range> = ranges
-        .iter()
-        .filter(|range| taken(range))
-        .copied()
-        .collect();
-    if found.iter().any(|range| range.source) {
-        ranges.retain(|range| !(range.source && taken(range)));
-        publish(ranges);
+/// Where the watched ranges begin that a release of `size` bytes takes.
+fn taken(address: u64, size: usize) -> Vec<u64> {
+    let end = address.saturating_add(size as u64);
+    if end <= LOWEST.load(Relaxed) {
+        return Vec::new();
     }
-    found
+    let mut taken: Vec<u64> = change(|watched| watched.take(address, end))
+        .into_iter()
+        // A source's copies may have ended, or it be part of a larger one.
+        .filter(|range| !range.source || recorder::begins_system_memory(range.start))
+        .map(|range| range.start)
+        .collect();
+    taken.dedup();
+    taken
 }
 
 fn settle(released: Option<Released>, gone: bool) {
@@ -335,5 +426,60 @@ fn settle(released: Option<Released>, gone: bool) {
 
 /// The locks of this file, for a process that forks.
 pub(crate) fn before_fork() -> [crate::life::Held; 1] {
-    [crate::life::hold(&RANGES)]
+    [crate::life::hold(&WATCHED)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn starts(ranges: &[Range]) -> Vec<u64> {
+        ranges.iter().map(|range| range.start).collect()
+    }
+
+    #[test]
+    fn ranges_are_found_by_any_byte_however_they_overlap() {
+        let mut watched = Watched::new();
+        watched.add_registered(100, 1000);
+        assert_eq!(
+            watched.add_sources([(200, 210), (300, 400), (350, 360)].into_iter()),
+            0
+        );
+        // Registered memory stays, sources go with their first release.
+        assert_eq!(starts(&watched.take(355, 356)), [100, 300, 350]);
+        assert_eq!(starts(&watched.take(355, 356)), [100]);
+        assert_eq!(starts(&watched.take(209, 300)), [100, 200]);
+        assert_eq!(starts(&watched.take(0, 100)), [0; 0]);
+        assert_eq!(starts(&watched.take(1000, 2000)), [0; 0]);
+        watched.remove_registered(100);
+        assert!(watched.ranges.is_empty());
+    }
+
+    #[test]
+    fn of_too_many_sources_the_oldest_are_forgotten() {
+        let mut watched = Watched::new();
+        let most = Watched::MOST_SOURCES as u64;
+        assert_eq!(
+            watched.add_sources((1..=most).map(|at| (at * 16, at * 16 + 8))),
+            0
+        );
+        // Watched anew, and thus the newest.
+        assert_eq!(watched.add_sources([(16, 24)].into_iter()), 0);
+        assert_eq!(watched.add_sources([(8, 9)].into_iter()), 1);
+        assert_eq!(starts(&watched.take(8, 40)), [8, 16]);
+    }
+
+    #[test]
+    fn the_completed_are_looked_for_whenever_there_is_twice_as_much() {
+        let mut watched = Watched::new();
+        watched.add_sources((1..=16).map(|at| (at * 16, at * 16 + 8)));
+        assert!(watched.to_sweep(0).is_empty());
+        let sources = watched.to_sweep(1);
+        assert_eq!(sources.len(), 16);
+        // One of them is read again by then.
+        watched.add_sources([(16, 24)].into_iter());
+        watched.sweep(&sources[..8]);
+        assert_eq!(watched.sources, 9);
+        assert!(watched.to_sweep(9).is_empty() && !watched.to_sweep(10).is_empty());
+    }
 }

@@ -5,20 +5,8 @@ use streamcheck_model::{FreeKind, MemoryKind};
 
 use super::libc_door;
 use crate::call::{Call, Free};
-use crate::hook::{Hook, hooks};
+use crate::hook::{Hook, hooks, written};
 use crate::thread::Origin;
-
-/// The value behind an output parameter of a call that succeeded.
-///
-/// # Safety
-/// `out` is null or was written to.
-pub(crate) unsafe fn written<T: Copy + Default>(out: *const T) -> T {
-    if out.is_null() {
-        return T::default();
-    }
-    // SAFETY: the caller's promise.
-    unsafe { *out }
-}
 
 /// An unregistration through `real`. Until it has succeeded, the memory is watched.
 fn unregister(

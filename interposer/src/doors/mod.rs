@@ -1,6 +1,7 @@
 //! The hooked functions, by topic.
 
 mod arrays;
+mod attributes;
 mod batches;
 mod contexts;
 mod copies;
@@ -33,6 +34,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Hook> {
     [
         arrays::HOOKS,
         arrays::DRIVER,
+        attributes::HOOKS,
         batches::HOOKS,
         batches::DRIVER,
         contexts::HOOKS,

@@ -6,15 +6,14 @@
 use core::ffi::{c_char, c_void};
 
 use crate::hook::hooks;
-use crate::{call, images, kernels, thread};
+use crate::{call, images, kernels};
 
 hooks! { Runtime:
     /// The device code of the kernels that are registered next
     fn __cudaRegisterFatBinary: (wrapper: u64) address(hook, real, origin) {
         let image = real(wrapper);
         // Registration happens before main and is no use of CUDA: it starts nothing.
-        let _inside = thread::Inside::nest();
-        thread::keeping_errno(|| call::guarded(|| kernels::fat_binary(image, wrapper)));
+        call::quietly(|| kernels::fat_binary(image, wrapper));
         image
     }
 }

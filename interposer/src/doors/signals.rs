@@ -6,9 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustc_hash::FxHashMap;
 use streamcheck_model::{Action, Condition, Flag, Handle};
 
-use super::memory::written;
 use crate::call::Call;
-use crate::hook::hooks;
+use crate::hook::{hooks, written};
 use crate::provider;
 
 fn writes(call: &Call, stream: usize, flag: Flag, value: u64) {

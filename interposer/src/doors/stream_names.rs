@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use crate::call::Call;
 use crate::hook::{Door, Hook};
-use crate::thread::{self, Inside, keeping_errno};
+use crate::thread;
 use crate::{call, recorder};
 
 /// `NvtxExportTableCallbacks` (nvtxDetail/nvtxTypes.h).
@@ -34,9 +34,10 @@ unsafe extern "C" fn no_entry() {}
 /// The entry by which NVTX attaches a tool. 0 leaves NVTX as if there were none.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn InitializeInjectionNvtx2(get: Option<GetTable>) -> i32 {
-    let _inside = Inside::nest();
     // SAFETY: NVTX passes its own function.
-    keeping_errno(|| call::guarded(|| unsafe { attach(get?) }).flatten()).map_or(0, |()| 1)
+    call::quietly(|| unsafe { attach(get?) })
+        .flatten()
+        .map_or(0, |()| 1)
 }
 
 /// # Safety

@@ -2,9 +2,8 @@
 
 use streamcheck_model::{Action, Handle};
 
-use super::memory::written;
 use crate::call::Call;
-use crate::hook::hooks;
+use crate::hook::{hooks, written};
 
 /// `cudaStreamNonBlocking`, `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
