@@ -7,19 +7,23 @@
 //!
 //! Drivers before 12.4 have no `cuFuncGetParamInfo`, and those before 12.3 do not even tell a
 //! function's name. There, images that may go after the load are copied whatever their size;
-//! where the driver can say, only small ones are, and only PTX is read.
+//! where the driver can say, only small ones with PTX are, and only that is read.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::hash::Hasher as _;
 use core::sync::atomic::{
-    AtomicBool, AtomicUsize,
+    AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release},
 };
+use std::borrow::Cow;
+use std::collections::VecDeque;
 use std::io::Read as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::{FxHashMap, FxHasher};
-use streamcheck_image::{Accesses, Found, Kernels, Memory, Param, Part, Reader, locate};
+use streamcheck_image::{
+    Accesses, Found, Kernels, Memory, Packed, Param, Part, Reader, holds_text, locate,
+};
 
 use crate::room::with_room;
 use crate::{call, driver, objects, provider, recorder};
@@ -34,6 +38,12 @@ const SMALL: usize = 1 << 20;
 
 /// PTX longer than this is a large library's, and not read: it would take too long.
 const LONGEST_TEXT: usize = 8 << 20;
+
+/// How much uncompressed PTX is kept for the next kernel of the same image, in bytes.
+const MOST_TEXTS: usize = 32 << 20;
+
+/// Kernels of an image of which is kept what their code does.
+const MOST_KERNELS: usize = 4096;
 
 /// What is kept now, in bytes.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
@@ -50,10 +60,21 @@ struct State {
     /// Those that nvcc's start-up code registered and that were looked into, by the address of
     /// their wrapper.
     registered: FxHashMap<u64, Option<Arc<Image>>>,
+    /// The newest is the last.
+    texts: VecDeque<Text>,
+}
+
+/// PTX that was compressed in its image.
+struct Text {
+    /// The image's number and the part's among its texts.
+    of: (u64, usize),
+    text: Arc<str>,
 }
 
 struct Module {
     image: Option<Arc<Image>>,
+    /// What it was made of and ends with, or 0.
+    library: u64,
     home: Home,
 }
 
@@ -87,9 +108,13 @@ impl<T: ?Sized + AsRef<[u8]>> Kept<T> {
         if KEPT.fetch_update(Relaxed, Relaxed, fits).is_err() {
             static SAID: AtomicBool = AtomicBool::new(false);
             if !SAID.swap(true, Relaxed) {
+                let unknown = if needed() {
+                    "the parameters are not known"
+                } else {
+                    "only the names say what they do with their pointers"
+                };
                 tracing::warn!(
-                    "more than {} MiB of device code were loaded: of kernels in the rest, the \
-                     parameters are not known",
+                    "more than {} MiB of device code were loaded: of kernels in the rest, {unknown}",
                     MOST >> 20
                 );
             }
@@ -113,6 +138,8 @@ impl<T: ?Sized + AsRef<[u8]>> Drop for Kept<T> {
 
 /// An image, and what was read of it.
 struct Image {
+    /// No other image's.
+    number: u64,
     bytes: Bytes,
     /// Never waited for: whoever finds another at it begins anew.
     progress: Mutex<Progress>,
@@ -134,6 +161,8 @@ struct Progress {
     reader: Reader,
     kernels: Kernels,
     done: bool,
+    /// What the code of kernels does, as far as it was asked for and says anything.
+    accesses: FxHashMap<Box<str>, Option<Accesses>>,
 }
 
 /// This process's memory.
@@ -184,7 +213,7 @@ impl Image {
                 length,
                 mark: mark(bytes()),
             }
-        } else if length <= SMALL || needed() {
+        } else if needed() || length <= SMALL && holds_text(bytes(), LONGEST_TEXT) {
             Bytes::Kept(Kept::new(length, || Some(bytes().into()))?)
         } else {
             return None;
@@ -202,13 +231,15 @@ impl Image {
         let read = || {
             let mut bytes = Vec::with_capacity(length);
             file.take(length as u64).read_to_end(&mut bytes).ok()?;
-            Some(bytes.into())
+            (needed() || holds_text(&bytes, LONGEST_TEXT)).then(|| bytes.into())
         };
         Some(Self::new(Bytes::Kept(Kept::new(length, read)?)))
     }
 
     fn new(bytes: Bytes) -> Arc<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
         Arc::new(Self {
+            number: NUMBER.fetch_add(1, Relaxed),
             bytes,
             progress: Mutex::default(),
         })
@@ -226,41 +257,72 @@ impl Image {
             if progress.done {
                 return None;
             }
-            self.with_bytes(|bytes| match progress.reader.next(bytes) {
-                Some(part) => {
-                    for (name, params) in part.kernels() {
-                        let known = progress.kernels.entry(name).or_default();
-                        if known.is_none() {
-                            *known = params;
-                        }
-                    }
+            let Some(packed) = self.next(&mut progress.reader, |_| true)? else {
+                progress.done = true;
+                continue;
+            };
+            let Some(part) = packed.open() else { continue };
+            for (name, params) in part.kernels() {
+                let known = progress.kernels.entry(name).or_default();
+                if known.is_none() {
+                    *known = params;
                 }
-                None => progress.done = true,
-            })?;
+            }
         }
     }
 
     /// What the code of the kernel `name` does with its pointers.
     fn accesses(&self, name: &str) -> Option<Accesses> {
-        let mut reader = Reader::default();
-        self.with_bytes(|bytes| {
-            loop {
-                match reader.next_text(bytes, LONGEST_TEXT)? {
-                    part @ Part::Ptx(_) => {
-                        if let Some(accesses) = part.accesses(name) {
-                            return Some(accesses);
-                        }
-                    }
-                    Part::Cubin(_) => {}
-                }
+        if let Ok(progress) = self.progress.try_lock()
+            && let Some(known) = progress.accesses.get(name)
+        {
+            return known.clone();
+        }
+        let found = self.read_accesses(name)?;
+        if let Ok(mut progress) = self.progress.try_lock() {
+            if progress.accesses.len() >= MOST_KERNELS {
+                progress.accesses.clear();
             }
-        })
-        .flatten()
+            progress.accesses.insert(name.into(), found.clone());
+        }
+        found
     }
 
-    fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    /// The same, read from its text; `None` if the image is there no longer.
+    fn read_accesses(&self, name: &str) -> Option<Option<Accesses>> {
+        tracing::debug!("the code of kernel {name} is looked for");
+        let mut reader = Reader::default();
+        for part in 0.. {
+            let Some(packed) = self.next(&mut reader, |packed| packed.is_text(LONGEST_TEXT))?
+            else {
+                break;
+            };
+            let of = (self.number, part);
+            let known = known_text(of);
+            let opened = match &known {
+                Some(text) => Some(Part::Ptx(text.as_ref().into())),
+                None => packed.open(),
+            };
+            let found = opened.as_ref().and_then(|part| part.accesses(name));
+            if let Some(Part::Ptx(Cow::Owned(text))) = opened {
+                keep_text(of, text.into());
+            }
+            if found.is_some() {
+                return Some(found);
+            }
+        }
+        Some(None)
+    }
+
+    /// The next part that is wanted; `None` if the image is there no longer. It is opened by
+    /// the caller, as the loader's lock is held while what lies in a loaded object is read.
+    fn next(
+        &self,
+        reader: &mut Reader,
+        wanted: impl Fn(&Packed<'_>) -> bool,
+    ) -> Option<Option<Packed<'_>>> {
         match self.bytes {
-            Bytes::Kept(ref kept) => Some(f(&kept.0)),
+            Bytes::Kept(ref kept) => Some(next_wanted(reader, &kept.0, wanted)),
             Bytes::Constant {
                 address,
                 length,
@@ -271,9 +333,36 @@ impl Image {
                 }
                 // SAFETY: in a loaded object, and none is unloaded meanwhile.
                 let bytes = unsafe { core::slice::from_raw_parts(address as *const u8, length) };
-                (mark(bytes) == expected).then(|| f(bytes))
+                (mark(bytes) == expected)
+                    .then(|| next_wanted(reader, bytes, wanted).map(Packed::into_owned))
             }),
         }
+    }
+}
+
+fn next_wanted<'a>(
+    reader: &mut Reader,
+    image: &'a [u8],
+    wanted: impl Fn(&Packed<'_>) -> bool,
+) -> Option<Packed<'a>> {
+    core::iter::from_fn(|| reader.next_packed(image)).find(|packed| wanted(packed))
+}
+
+fn known_text(of: (u64, usize)) -> Option<Arc<str>> {
+    let state = state();
+    let known = state.as_ref()?.texts.iter().find(|known| known.of == of)?;
+    Some(known.text.clone())
+}
+
+fn keep_text(of: (u64, usize), text: Arc<str>) {
+    let mut state = state();
+    let texts = &mut state.get_or_insert_default().texts;
+    texts.push_back(Text { of, text });
+    let mut kept: usize = texts.iter().map(|known| known.text.len()).sum();
+    while kept > MOST_TEXTS
+        && let Some(oldest) = texts.pop_front()
+    {
+        kept -= oldest.text.len();
     }
 }
 
@@ -408,7 +497,11 @@ fn insert(handle: u64, image: Option<Arc<Image>>, library: bool) {
         }
     );
     let home = if library { Home::Anywhere } else { home() };
-    let module = Module { image, home };
+    let module = Module {
+        image,
+        library: 0,
+        home,
+    };
     state()
         .get_or_insert_default()
         .modules
@@ -428,7 +521,12 @@ pub(crate) unsafe fn module_of_library(status: u32, module: *const u64, library:
         let state = state.get_or_insert_default();
         let image = state.modules.get(&library).and_then(|m| m.image.clone());
         if module != library {
-            state.modules.insert(module, Module { image, home });
+            let entry = Module {
+                image,
+                library,
+                home,
+            };
+            state.modules.insert(module, entry);
         }
     });
 }
@@ -514,14 +612,27 @@ fn forget(f: impl FnOnce(&mut State)) {
 }
 
 /// A module or library is about to be unloaded. Before the call, as its handle may be
-/// another's when it returns.
-pub(crate) fn unloading(module: u64) {
+/// another's when it returns. The functions that were looked up in it.
+pub(crate) fn unloading(module: u64) -> Vec<u64> {
+    let mut gone = Vec::new();
     forget(|state| {
-        state.modules.remove(&module);
-        state
-            .functions
-            .retain(|_, function| function.module != module);
+        let ends = |handle: u64, of: &Module| handle == module || of.library == module;
+        let ended = state.modules.extract_if(|&handle, of| ends(handle, of));
+        let mut modules: Vec<u64> = ended.map(|(handle, _)| handle).collect();
+        // Its image may not have been had.
+        modules.push(module);
+        let functions = &mut state.functions;
+        let ended = functions.extract_if(|_, function| modules.contains(&function.module));
+        gone.extend(ended.map(|(function, _)| function));
     });
+    gone
+}
+
+/// Whether the function was looked up in a module that is still loaded.
+pub(crate) fn is_loaded(function: u64) -> bool {
+    let state = state();
+    let known = state.as_ref();
+    known.is_some_and(|state| state.functions.contains_key(&function))
 }
 
 /// A context is about to end, and its modules with it.
@@ -549,9 +660,13 @@ fn state_without(ends: impl Fn(Home) -> bool) {
     });
 }
 
-/// A registered fat binary is about to end; what is looked into again is read again.
-pub(crate) fn unregistering() {
-    forget(|state| state.registered.clear());
+/// Registered fat binaries are about to end.
+pub(crate) fn unregistering(wrappers: &[u64]) {
+    forget(|state| {
+        state
+            .registered
+            .retain(|wrapper, _| !wrappers.contains(wrapper));
+    });
 }
 
 /// The name under which a function was looked up.

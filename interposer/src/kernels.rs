@@ -399,13 +399,30 @@ pub(crate) fn registered(image: u64, host_function: u64, name: u64) {
 /// Notes `__cudaUnregisterFatBinary`. The entries stay, as a cudart may give every
 /// module the same handle.
 pub(crate) fn unregistered(image: u64) {
-    with_registered(|registered| {
-        registered.wrappers.remove(&image);
+    let wrappers = with_registered(|registered| {
+        let mut wrappers = Vec::from_iter(registered.wrappers.remove(&image));
         for registration in registered.kernels.values_mut() {
-            registration.over |= registration.image == image;
+            if registration.image == image {
+                registration.over = true;
+                wrappers.push(registration.wrapper);
+            }
         }
+        wrappers.sort_unstable();
+        wrappers.dedup();
+        wrappers
     });
-    images::unregistering();
+    images::unregistering(&wrappers);
+}
+
+/// Whether what the recorder remembers under `key` is known to be a kernel whose module is
+/// still loaded.
+pub(crate) fn is_loaded(key: u64) -> bool {
+    let registered = with_registered(|known| {
+        let host_function = known.handles.get(&key).unwrap_or(&key);
+        let registration = known.kernels.get(host_function);
+        registration.is_some_and(|registration| !registration.over)
+    });
+    registered || images::is_loaded(key)
 }
 
 /// Notes `__cudaGetKernel`.

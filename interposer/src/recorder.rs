@@ -295,10 +295,18 @@ pub(crate) fn forget_kernel(key: u64) {
     }
 }
 
-/// Forgets all kernels: a module was unloaded, and handles come back.
-pub(crate) fn forget_kernels() {
+/// Forgets the kernels whose keys are `gone`: modules were unloaded, and handles come back.
+pub(crate) fn forget_kernels(gone: impl Fn(u64) -> bool) {
     if running() {
-        with_core(|core| core.kernels.clear());
+        // No lock is held while it is asked.
+        let keys = with_core(|core| core.kernels.keys().copied().collect::<Vec<_>>());
+        let mut keys = keys.unwrap_or_default();
+        keys.retain(|&key| gone(key));
+        with_core(|core| {
+            for key in &keys {
+                core.kernels.remove(key);
+            }
+        });
     }
 }
 

@@ -24,6 +24,87 @@ pub enum Part<'a> {
     Ptx(Cow<'a, str>),
 }
 
+/// One part as it lies in its image, perhaps compressed.
+#[derive(Clone, Debug)]
+pub struct Packed<'a> {
+    kind: Kind,
+    packing: Packing,
+    bytes: Cow<'a, [u8]>,
+    /// Of the part, uncompressed.
+    size: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Cubin,
+    Text,
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Packing {
+    None,
+    Lz4,
+    Zstd,
+}
+
+impl<'a> Packed<'a> {
+    /// Whether it is PTX, by its header, of at most `longest` bytes.
+    #[must_use]
+    pub fn is_text(&self, longest: usize) -> bool {
+        self.kind == Kind::Text && self.size <= longest
+    }
+
+    /// The part; `None` if it is damaged, or of an unknown kind.
+    #[must_use]
+    pub fn open(self) -> Option<Part<'a>> {
+        match self.kind {
+            Kind::Unknown => None,
+            Kind::Cubin => self.unpacked().map(Part::Cubin),
+            Kind::Text => self.unpacked().and_then(text),
+        }
+    }
+
+    fn unpacked(self) -> Option<Cow<'a, [u8]>> {
+        let out = match self.packing {
+            Packing::None => return Some(self.bytes),
+            _ if self.size > LARGEST => return None,
+            Packing::Zstd => {
+                let mut out = Vec::new();
+                ruzstd::decoding::StreamingDecoder::new(&*self.bytes)
+                    .ok()?
+                    .take(self.size as u64 + 1)
+                    .read_to_end(&mut out)
+                    .ok()?;
+                out
+            }
+            // No byte of LZ4 stands for more than 255 (its block format), so that a false
+            // size takes no memory.
+            Packing::Lz4 if self.size > self.bytes.len().saturating_mul(255) => return None,
+            Packing::Lz4 => lz4_flex::decompress(&self.bytes, self.size).ok()?,
+        };
+        (out.len() == self.size).then_some(out.into())
+    }
+
+    /// A copy that outlives the image.
+    #[must_use]
+    pub fn into_owned(self) -> Packed<'static> {
+        Packed {
+            kind: self.kind,
+            packing: self.packing,
+            bytes: self.bytes.into_owned().into(),
+            size: self.size,
+        }
+    }
+}
+
+/// Whether an image holds PTX of at most `longest` bytes, as far as headers tell.
+#[must_use]
+pub fn holds_text(image: &[u8], longest: usize) -> bool {
+    let mut reader = Reader::default();
+    core::iter::from_fn(|| reader.next_packed(image)).any(|packed| packed.is_text(longest))
+}
+
 /// Reads an image's parts one after the other, so that one of them at a time takes memory and
 /// only those take time that are wanted.
 #[derive(Clone, Debug, Default)]
@@ -36,57 +117,42 @@ impl Reader {
     /// The next part that can be read; an entry of another kind, or that is damaged, is left
     /// out. `image` is the same at each call: a container, an ELF file, or text.
     pub fn next<'a>(&mut self, image: &'a [u8]) -> Option<Part<'a>> {
+        loop {
+            if let Some(part) = self.next_packed(image)?.open() {
+                return Some(part);
+            }
+        }
+    }
+
+    /// The next part, whatever it is, which takes no time. `image` is as for [`Reader::next`].
+    pub fn next_packed<'a>(&mut self, image: &'a [u8]) -> Option<Packed<'a>> {
         let magic = u32_at(image, 0);
         if magic != Some(CONTAINER_MAGIC) {
             if self.at != 0 {
                 return None;
             }
             self.at = image.len().max(1);
-            return match magic {
-                Some(ELF_MAGIC) => Some(Part::Cubin(image.into())),
-                _ => text(image.into()),
-            };
+            return Some(Packed {
+                kind: match magic {
+                    Some(ELF_MAGIC) => Kind::Cubin,
+                    _ => Kind::Text,
+                },
+                packing: Packing::None,
+                bytes: image.into(),
+                size: image.len(),
+            });
         }
         if self.at == 0 {
             self.at = u16_at(image, 6)?.into();
         }
-        loop {
-            let (part, next) = entry(image, self.at, |_, _| true)?;
-            self.at = next;
-            if part.is_some() {
-                return part;
-            }
-        }
-    }
-
-    /// The next part that is text of at most `longest` bytes. No time is spent on others.
-    pub fn next_text<'a>(&mut self, image: &'a [u8], longest: usize) -> Option<Part<'a>> {
-        if u32_at(image, 0) != Some(CONTAINER_MAGIC) {
-            let short = image.len() <= longest;
-            let part = self.next(image).filter(|_| short)?;
-            return matches!(part, Part::Ptx(_)).then_some(part);
-        }
-        if self.at == 0 {
-            self.at = u16_at(image, 6)?.into();
-        }
-        loop {
-            let wanted = |kind, size| kind == KIND_PTX && size <= longest;
-            let (part, next) = entry(image, self.at, wanted)?;
-            self.at = next;
-            if part.is_some() {
-                return part;
-            }
-        }
+        let (packed, next) = entry(image, self.at)?;
+        self.at = next;
+        Some(packed)
     }
 }
 
-/// The entry at `at`, if it can be read and is `wanted` by its kind and its uncompressed
-/// size, and where the next one begins.
-fn entry(
-    container: &[u8],
-    at: usize,
-    wanted: impl Fn(u16, usize) -> bool,
-) -> Option<(Option<Part<'_>>, usize)> {
+/// The entry at `at`, and where the next one begins.
+fn entry(container: &[u8], at: usize) -> Option<(Packed<'_>, usize)> {
     let header = container.get(at..)?;
     let start = u32_at(header, 4)? as usize;
     let length = size_at(header, 8)?;
@@ -95,46 +161,32 @@ fn entry(
     }
     let end = start.checked_add(length)?;
     let payload = header.get(start..end)?;
-    let kind = u16_at(header, 0)?;
-    let packed = u64_at(header, 40)? & (FLAG_LZ4 | FLAG_ZSTD) != 0;
-    let size = if packed {
-        size_at(header, 56).unwrap_or(usize::MAX)
-    } else {
-        payload.len()
+    let mut kind = match u16_at(header, 0)? {
+        KIND_CUBIN => Kind::Cubin,
+        KIND_PTX => Kind::Text,
+        _ => Kind::Unknown,
     };
-    let part = match kind {
-        _ if !wanted(kind, size) => None,
-        KIND_CUBIN => uncompressed(header, payload).map(Part::Cubin),
-        KIND_PTX => uncompressed(header, payload).and_then(text),
-        _ => None,
-    };
-    Some((part, at + end))
-}
-
-fn uncompressed<'a>(header: &[u8], payload: &'a [u8]) -> Option<Cow<'a, [u8]>> {
     let flags = u64_at(header, 40)?;
-    if flags & (FLAG_LZ4 | FLAG_ZSTD) == 0 {
-        return Some(payload.into());
-    }
-    let data = payload.get(..u32_at(header, 16)? as usize)?;
-    let size = size_at(header, 56).filter(|&size| size <= LARGEST)?;
-    let out = if flags & FLAG_ZSTD != 0 {
-        let mut out = Vec::new();
-        ruzstd::decoding::StreamingDecoder::new(data)
-            .ok()?
-            .take(size as u64 + 1)
-            .read_to_end(&mut out)
-            .ok()?;
-        out
-    } else {
-        // No byte of LZ4 stands for more than 255 (its block format), so that a false size
-        // takes no memory.
-        if size > data.len().saturating_mul(255) {
-            return None;
-        }
-        lz4_flex::decompress(data, size).ok()?
+    let packing = match flags {
+        _ if flags & FLAG_ZSTD != 0 => Packing::Zstd,
+        _ if flags & FLAG_LZ4 != 0 => Packing::Lz4,
+        _ => Packing::None,
     };
-    (out.len() == size).then_some(out.into())
+    let (mut bytes, mut size) = (payload, payload.len());
+    if !matches!(packing, Packing::None) {
+        let packed = u32_at(header, 16).and_then(|length| payload.get(..length as usize));
+        match (packed, size_at(header, 56)) {
+            (Some(packed), Some(unpacked)) => (bytes, size) = (packed, unpacked),
+            _ => kind = Kind::Unknown,
+        }
+    }
+    let packed = Packed {
+        kind,
+        packing,
+        bytes: bytes.into(),
+        size,
+    };
+    Some((packed, at + end))
 }
 
 fn text(bytes: Cow<'_, [u8]>) -> Option<Part<'_>> {
@@ -249,9 +301,16 @@ mod tests {
             (KIND_PTX, 0, TEXT.repeat(9).into(), TEXT.len() * 9),
         ]);
         let mut reader = Reader::default();
-        assert!(matches!(reader.next_text(&image, 100), Some(Part::Ptx(text)) if text == TEXT));
-        assert!(reader.next_text(&image, 100).is_none());
-        assert!(Reader::default().next_text(TEXT.as_bytes(), 100).is_some());
-        assert!(Reader::default().next_text(TEXT.as_bytes(), 10).is_none());
+        let short: Vec<Packed<'_>> = core::iter::from_fn(|| reader.next_packed(&image))
+            .filter(|packed| packed.is_text(100))
+            .collect();
+        let [packed] = &short[..] else {
+            panic!("{short:?}");
+        };
+        let part = packed.clone().into_owned().open();
+        assert!(matches!(part, Some(Part::Ptx(text)) if text == TEXT));
+        assert!(holds_text(&image, 100) && !holds_text(&image, 10));
+        assert!(holds_text(TEXT.as_bytes(), 100) && !holds_text(TEXT.as_bytes(), 10));
+        assert!(!holds_text(b"\x7fELF", 100));
     }
 }

@@ -1,12 +1,13 @@
-//! Device code, read as far as its kernels' parameter layouts and its global variables.
+//! Device code, read as far as its kernels' parameter layouts, what they do with their pointers, and
+//! its global variables.
 //!
 //! A program carries device code as a *fat binary*: a container whose entries are cubins
 //! (ELF files) and PTX (text), often compressed. Host code registers a *wrapper* that points
 //! to it; the driver's loading functions take wrappers, containers, cubins and PTX alike.
 //!
 //! * [`locate()`] finds out where an image lies, and how long it is by its own headers.
-//! * [`Reader`] gives its [`Part`]s, one at a time, uncompressed.
-//! * [`Part::kernels`] and [`Part::globals`] read one.
+//! * [`Reader`] gives its [`Part`]s, one at a time, uncompressed, or [`Packed`] as they lie.
+//! * [`Part::kernels`], [`Part::accesses`] and [`Part::globals`] read one.
 //!
 //! All input may be damaged or made to harm: nothing here panics, and what a part or a list
 //! may take of memory is bounded. What cannot be read is left out, never guessed.
@@ -19,7 +20,7 @@ mod locate;
 mod ptx;
 
 pub use access::{Access, Accesses};
-pub use fatbin::{Part, Reader};
+pub use fatbin::{Packed, Part, Reader, holds_text};
 pub use locate::{Found, Memory, locate};
 
 use std::collections::BTreeMap;

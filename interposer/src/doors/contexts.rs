@@ -3,21 +3,15 @@
 
 use streamcheck_model::Action;
 
+use super::modules;
 use crate::call::{self, Call};
 use crate::hook::{Hook, hooks};
 use crate::thread::Origin;
 use crate::{images, place, recorder, sync_memops, thread};
 
-/// Makes a call that unloads kernels. They are forgotten before it, as another thread
-/// may load a kernel under the same handle before it returns, and after it, as another
-/// thread may have launched one of them until then. A stale layout would have more
-/// parameters read than a launch has.
-pub(super) fn forgetting_kernels(real: impl FnOnce() -> u32) -> u32 {
-    let forget = || call::quietly(recorder::forget_kernels);
-    forget();
-    let status = real();
-    forget();
-    status
+/// Makes a call that unloads all kernels of a context.
+fn forgetting_kernels(real: impl FnOnce() -> u32) -> u32 {
+    modules::forgetting(|_| true, real)
 }
 
 /// The context at `place` ended: its work is complete, and what it held is gone.
@@ -210,20 +204,6 @@ mod driver {
             let status = forgetting_kernels(release);
             images::device_released(device, is_active);
             status
-        }
-        /// Forgets kernels, whose handles may come back for others
-        fn cuModuleUnload: (module: usize) whole(hook, real, origin) {
-            forgetting_kernels(|| {
-                images::unloading(module as u64);
-                real(module)
-            })
-        }
-        /// Forgets kernels, whose handles may come back for others
-        fn cuLibraryUnload: (library: usize) whole(hook, real, origin) {
-            forgetting_kernels(|| {
-                images::unloading(library as u64);
-                real(library)
-            })
         }
     }
 

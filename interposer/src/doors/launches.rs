@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_void};
 use cudarc::driver::sys::{CUlaunchAttribute, CUlaunchConfig};
 use cudarc::runtime::sys::{cudaLaunchAttribute, cudaLaunchConfig_t, dim3};
 
-use super::contexts::forgetting_kernels;
+use super::modules::forgetting;
 use super::unseen_order::event_recorded;
 use crate::call::Call;
 use crate::hook::{Hook, hooks};
@@ -148,7 +148,7 @@ hooks! { Runtime:
     /// Forgets kernels, whose addresses may come back for others
     fn __cudaUnregisterFatBinary: (image: usize) whole(hook, real, origin) {
         call::quietly(|| kernels::unregistered(image as u64));
-        forgetting_kernels(|| real(image))
+        forgetting(|key| !kernels::is_loaded(key), || real(image))
     }
     /// Nothing: it tells the kernel's handle
     fn __cudaGetKernel: (kernel: *mut u64, host_function: u64) whole(hook, real, origin) {

@@ -6,7 +6,29 @@
 use core::ffi::{c_char, c_void};
 
 use crate::hook::hooks;
-use crate::{call, images, kernels};
+use crate::{call, images, kernels, recorder};
+
+/// Makes a call that unloads kernels, those whose keys are `gone`. They are forgotten before it,
+/// as another thread may load a kernel under the same handle before it returns, and after it, as
+/// another thread may have launched one of them until then. A stale layout would have more
+/// parameters read than a launch has.
+///
+/// At any depth, as the runtime unloads too: the recorder's lock is never held across a real
+/// call.
+pub(super) fn forgetting(gone: impl Fn(u64) -> bool, real: impl FnOnce() -> u32) -> u32 {
+    let forget = || call::quietly(|| recorder::forget_kernels(&gone));
+    forget();
+    let status = real();
+    forget();
+    status
+}
+
+/// An unload of a module or library through `real`. A kernel that may be of it goes too.
+fn unloading(module: usize, real: impl FnOnce() -> u32) -> u32 {
+    let functions = images::unloading(module as u64);
+    let gone = |key| functions.contains(&key) || !kernels::is_loaded(key);
+    forgetting(gone, real)
+}
 
 hooks! { Runtime:
     /// The device code of the kernels that are registered next
@@ -74,6 +96,14 @@ mod driver {
             // SAFETY: as above.
             unsafe { images::file_loaded(status, library, path, true) };
             status
+        }
+        /// Forgets its kernels, whose handles may come back for others
+        fn cuModuleUnload: (module: usize) whole(hook, real, origin) {
+            unloading(module, || real(module))
+        }
+        /// Forgets its kernels, whose handles may come back for others
+        fn cuLibraryUnload: (library: usize) whole(hook, real, origin) {
+            unloading(library, || real(library))
         }
         /// Keeps the device code, which tells what kernels do with their pointers and, before CUDA 12.4, how parameters lie
         fn cuLibraryGetModule: (module: *mut u64, library: u64) whole(hook, real, origin) {

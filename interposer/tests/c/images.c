@@ -7,7 +7,8 @@
 typedef unsigned long long u64;
 typedef void *handle_t;
 int cudaStreamCreateWithFlags(handle_t *, unsigned), cudaDeviceSynchronize(void), cudaMallocAsync(void **, size_t, handle_t);
-int cudaMalloc(void **, size_t), cudaDeviceReset(void);
+int cudaMalloc(void **, size_t), cudaDeviceReset(void), cudaSetDevice(int), cudaFreeAsync(void *, handle_t);
+int cuCtxCreate_v2(handle_t *, unsigned, int), cuCtxDestroy_v2(handle_t);
 int cuModuleLoadData(handle_t *, const void *), cuModuleLoad(handle_t *, const char *), cuModuleUnload(handle_t);
 int cuModuleGetFunction(handle_t *, handle_t, const char *);
 int cuLibraryLoadData(handle_t *, const void *, void *, void *, unsigned, void *, void *, unsigned);
@@ -143,6 +144,57 @@ static void twice(const char *name, const char *text) {
   launch(function, two, parameters);
 }
 
+/* Another module comes and goes between two launches. */
+static void unloads_another(void) {
+  int number = 1;
+  void *parameters[] = {&number};
+  handle_t kernel = look_up(load(TEXT(".param .u32 other", "k")), "k");
+  for (int i = 0; i < 3; i++) {
+    handle_t other = load(TEXT(".param .u32 other", "l"));
+    launch(kernel, one, parameters);
+    launch(look_up(other, "l"), one, parameters);
+    OK(cudaDeviceSynchronize());
+    OK(cuModuleUnload(other));
+  }
+}
+
+/* A library's kernel, looked up in the module that stands for it, ends with it. */
+static void unloads_library(void) {
+  int number = 1;
+  void *parameters[] = {&number};
+  handle_t library, module;
+  OK(cuLibraryLoadData(&library, TEXT(".param .u32 other", "k"), NULL, NULL, 0, NULL, NULL, 0));
+  OK(cuLibraryGetModule(&module, library));
+  launch(look_up(module, "k"), two, parameters);
+  OK(cudaDeviceSynchronize());
+  OK(cuLibraryUnload(library));
+  race(look_up(load(TEXT(VIEW, "k")), "k"));
+}
+
+/* The end of a context has all kernels forgotten. */
+static void other_context(void) {
+  int number = 1;
+  void *parameters[] = {&number}, *context;
+  handle_t kernel = look_up(load(TEXT(".param .u32 other", "k")), "k");
+  for (int i = 0; i < 3; i++) {
+    launch(kernel, one, parameters);
+    OK(cudaDeviceSynchronize());
+    OK(cuCtxCreate_v2(&context, 0, 0));
+    OK(cuCtxDestroy_v2(context));
+    OK(cudaSetDevice(0));
+  }
+}
+
+/* A fat binary without PTX: nothing that can be read, here. */
+static void without_text(void) {
+  unsigned *copy = malloc(sizeof image);
+  handle_t module;
+  memcpy(copy, &image, sizeof image);
+  copy[4] = 9 | 0x101 << 16;
+  OK(cuModuleLoadData(&module, copy));
+  free(copy);
+}
+
 #define READS "_Z4lookPKf4View"
 #define WRITES "_Z4lookPf4View"
 #define POINTER ".param .u64 p, .param .align 8 .b8 view[24]"
@@ -199,6 +251,8 @@ static void code_ignores(void) { stale(CODE(WRITES_IT)); }
 static void code_follows(void) { stale(CODE(FOLLOWS)); }
 
 static const struct { const char *name; void (*run)(void); } programs[] = {
+  {"unloads-another", unloads_another}, {"unloads-library", unloads_library}, {"other-context", other_context},
+  {"without-text", without_text},
   {"long-text", of_long_text}, {"code-looks", code_looks}, {"code-updates", code_updates}, {"code-writes", code_writes},
   {"code-writes-parts", code_writes_parts}, {"code-writes-a-part", code_writes_a_part}, {"code-ignores", code_ignores},
   {"code-follows", code_follows},

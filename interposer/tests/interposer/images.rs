@@ -46,11 +46,46 @@ fn images_tell_where_parameters_lie() {
         "file",
         "reloaded",
         "reset",
+        "unloads-library",
     ] {
         let (rules, blind_spots, seen) = see(name, "0");
         assert_eq!(rules, ["SC101"], "{name}: {}", seen.stderr);
         assert!(blind_spots.is_empty(), "{name}: {blind_spots:?}");
         assert!(seen.stderr.contains("kernel `k`"), "{}", seen.stderr);
+    }
+}
+
+/// How many lines of a run's log say that.
+fn lines(run: &Run, what: &str) -> usize {
+    run.stderr
+        .lines()
+        .filter(|line| line.contains(what))
+        .count()
+}
+
+#[test]
+fn a_kernel_is_known_until_its_own_module_is_unloaded() {
+    for param_info in ["0", "1"] {
+        let (rules, blind_spots, seen) = see("unloads-another", param_info);
+        assert!(rules.is_empty() && blind_spots.is_empty(), "{rules:?}");
+        assert_eq!(lines(&seen, "kernel k: where"), 1, "{}", seen.stderr);
+        assert_eq!(lines(&seen, "kernel l: where"), 3, "{}", seen.stderr);
+    }
+}
+
+#[test]
+fn an_image_is_read_once_for_a_kernel() {
+    let (_, blind_spots, seen) = see("other-context", "0");
+    assert!(blind_spots.is_empty(), "{blind_spots:?}");
+    assert_eq!(lines(&seen, "kernel k: where"), 3, "{}", seen.stderr);
+    assert_eq!(lines(&seen, "the code of kernel k"), 1, "{}", seen.stderr);
+}
+
+#[test]
+fn what_holds_no_text_is_kept_for_layouts_alone() {
+    for (param_info, expected) in [("0", "is kept"), ("1", "is not to be had")] {
+        let (_, _, seen) = see("without-text", param_info);
+        assert_eq!(lines(&seen, expected), 1, "{}", seen.stderr);
     }
 }
 
