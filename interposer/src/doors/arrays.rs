@@ -39,7 +39,15 @@ fn from_array(call: &Call, stream: usize, to: Region, direction: Direction, when
     copied(call, stream, to, ARRAY, direction, when);
 }
 
-fn copied(call: &Call, stream: usize, to: Region, from: Region, direction: Direction, when: When) {
+/// A copy whose bytes are told.
+pub(super) fn copied(
+    call: &Call,
+    stream: usize,
+    to: Region,
+    from: Region,
+    direction: Direction,
+    when: When,
+) {
     call.copied(&Copy {
         stream,
         to,

@@ -25,29 +25,15 @@ fn within(call: &Call, context: usize, known: impl FnOnce(), unknown: impl FnOnc
 }
 
 fn recorded(call: &Call, context: usize, event: usize) {
-    within(
-        call,
-        context,
-        || {
-            call.record(Action::ContextRecorded {
-                event: Handle(event as u64),
-            });
-        },
-        || event_recorded(call, event),
-    );
+    let handle = Handle(event as u64);
+    let known = || call.record(Action::ContextRecorded { event: handle });
+    within(call, context, known, || event_recorded(call, event));
 }
 
 fn waited(call: &Call, context: usize, event: usize) {
-    within(
-        call,
-        context,
-        || {
-            call.record(Action::ContextWaited {
-                event: Handle(event as u64),
-            });
-        },
-        || host_waits(call),
-    );
+    let handle = Handle(event as u64);
+    let known = || call.record(Action::ContextWaited { event: handle });
+    within(call, context, known, || host_waits(call));
 }
 
 fn stream_created(call: &Call, context: usize, stream: *const usize, flags: u32) {

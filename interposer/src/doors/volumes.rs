@@ -8,10 +8,10 @@ use cudarc::runtime::sys::{
 };
 use streamcheck_model::{Direction, Region};
 
-use super::arrays::{ARRAY, unseen};
+use super::arrays::{self, ARRAY, unseen};
 use super::copies::{When, direction};
 use super::peers;
-use crate::call::{Call, Copy};
+use crate::call::Call;
 use crate::hook::hooks;
 
 /// A volume of more slices than these is not told slice by slice.
@@ -140,13 +140,7 @@ fn copied(
         return;
     };
     if let [(to, from)] = parts[..] {
-        call.copied(&Copy {
-            stream,
-            to,
-            from,
-            direction,
-            synchronous: when == When::Now,
-        });
+        arrays::copied(call, stream, to, from, direction, when);
         return;
     }
     call.copied_in_layers(stream, parts, direction, when == When::Now);

@@ -1,0 +1,401 @@
+//! Where a kernel's parameters lie, what is done with them, and what a launch holds there.
+
+use core::ffi::c_void;
+use core::hash::Hasher as _;
+
+use rustc_hash::FxHasher;
+use smallvec::SmallVec;
+use streamcheck_image::{Access, Accesses, Param};
+use streamcheck_model::{Mode, Pointer};
+
+/// Where parameters lie, and what is done with them.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    parameters: Box<[Parameter]>,
+    /// The slots that the kernel's code uses as pointers, where that is known.
+    used: Option<Box<[Slot]>>,
+}
+
+/// A place among the parameters: which one, and how far into it, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SlotPlace {
+    parameter: usize,
+    offset: usize,
+    size: usize,
+}
+
+/// Eight bytes that the kernel's code uses as a pointer.
+#[derive(Debug, PartialEq, Eq)]
+struct Slot {
+    place: SlotPlace,
+    mode: Mode,
+    /// Whether the kernel was seen to use it, rather than to pass it on.
+    sure: bool,
+    /// What the kernel adds to it.
+    shifts: Box<[SlotPlace]>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Parameter {
+    /// In the parameter buffer; of use only for launches that give one.
+    pub(super) offset: usize,
+    pub(super) size: usize,
+    pub(super) mode: Mode,
+}
+
+/// The parameters of a launch, in one of the two forms that CUDA takes.
+#[derive(Clone, Copy)]
+pub(crate) enum Parameters {
+    /// None, or none that could be read.
+    None,
+    /// `kernelParams`: one pointer to each parameter.
+    Array(*const *const u8),
+    /// A `CU_LAUNCH_PARAM_BUFFER_POINTER` buffer.
+    Buffer(*const u8, usize),
+}
+
+impl Parameters {
+    /// The form that a driver launch used.
+    ///
+    /// # Safety
+    /// The arguments are those of a launch that succeeded.
+    pub(crate) unsafe fn of_launch(params: *const *const u8, extra: *const *const c_void) -> Self {
+        if !params.is_null() {
+            return Self::Array(params);
+        }
+        // CU_LAUNCH_PARAM_END, _BUFFER_POINTER and _BUFFER_SIZE (cuda.h).
+        let (mut buffer, mut size) = (core::ptr::null::<u8>(), 0);
+        let mut place = extra;
+        while !place.is_null() {
+            // SAFETY: pairs of a key and a pointer up to the end key, as the launch
+            // that took the list required.
+            unsafe {
+                match *place as usize {
+                    1 => buffer = (*place.add(1)).cast(),
+                    2 => size = *(*place.add(1)).cast::<usize>(),
+                    _ => break,
+                }
+                place = place.add(2);
+            }
+        }
+        if buffer.is_null() {
+            Self::None
+        } else {
+            Self::Buffer(buffer, size)
+        }
+    }
+}
+
+impl Parameter {
+    /// Where it stands in a launch; null where it does not.
+    ///
+    /// # Safety
+    /// `parameters` are those of a launch of the kernel whose parameter `index` this is.
+    unsafe fn start(&self, parameters: Parameters, index: usize) -> *const u8 {
+        match parameters {
+            Parameters::None => core::ptr::null(),
+            // SAFETY: a launch gives one pointer for each parameter.
+            Parameters::Array(array) => unsafe { *array.add(index) },
+            Parameters::Buffer(_, size) if self.offset + self.size > size => core::ptr::null(),
+            // SAFETY: inside the buffer.
+            Parameters::Buffer(buffer, _) => unsafe { buffer.add(self.offset) },
+        }
+    }
+}
+
+impl Layout {
+    /// The values that may be pointers: every 8-byte aligned slot of every parameter.
+    ///
+    /// # Safety
+    /// `parameters` are those of a launch of a kernel with this layout.
+    pub(crate) unsafe fn pointers(&self, parameters: Parameters) -> SmallVec<[Pointer; 6]> {
+        let mut pointers = SmallVec::new();
+        if let Some(used) = &self.used {
+            for slot in used {
+                // SAFETY: the caller's promise.
+                let Some(address) = (unsafe { self.value(parameters, slot.place) }) else {
+                    continue;
+                };
+                if plausible(address) {
+                    pointers.push(Pointer {
+                        address,
+                        mode: slot.mode,
+                        // SAFETY: the caller's promise.
+                        shift: unsafe { self.shift(parameters, &slot.shifts) },
+                        sure: slot.sure,
+                    });
+                }
+            }
+            return pointers;
+        }
+        for (index, parameter) in self.parameters.iter().enumerate() {
+            // SAFETY: the caller's promise.
+            let start = unsafe { parameter.start(parameters, index) };
+            if start.is_null() {
+                continue;
+            }
+            // A slot is aligned where the parameter buffer puts it.
+            let first = parameter.offset.wrapping_neg() & 7;
+            for slot in (first..parameter.size).step_by(8) {
+                if slot + 8 > parameter.size {
+                    break;
+                }
+                // SAFETY: inside the parameter.
+                let value = unsafe { start.add(slot).cast::<u64>().read_unaligned() };
+                if plausible(value) {
+                    pointers.push(Pointer {
+                        address: value,
+                        mode: parameter.mode,
+                        shift: 0,
+                        sure: false,
+                    });
+                }
+            }
+        }
+        pointers
+    }
+
+    /// What stands at a place of at most 8 bytes.
+    ///
+    /// # Safety
+    /// As for [`Layout::pointers`].
+    unsafe fn value(&self, parameters: Parameters, place: SlotPlace) -> Option<u64> {
+        let parameter = self.parameters.get(place.parameter)?;
+        // SAFETY: the caller's promise.
+        let start = unsafe { parameter.start(parameters, place.parameter) };
+        if start.is_null() {
+            return None;
+        }
+        let mut bytes = [0; 8];
+        // SAFETY: inside the parameter, as `with_code` has made sure.
+        unsafe {
+            core::ptr::copy_nonoverlapping(start.add(place.offset), bytes.as_mut_ptr(), place.size);
+        }
+        Some(u64::from_ne_bytes(bytes))
+    }
+
+    /// Tells what is added to a pointer: 0 for nothing, else a number that is the same for
+    /// the same values.
+    ///
+    /// # Safety
+    /// As for [`Layout::pointers`].
+    unsafe fn shift(&self, parameters: Parameters, shifts: &[SlotPlace]) -> u32 {
+        let mut hasher = FxHasher::default();
+        let mut any = false;
+        for place in shifts {
+            // SAFETY: the caller's promise.
+            let value = unsafe { self.value(parameters, *place) }.unwrap_or(0);
+            any |= value != 0;
+            hasher.write_u64(value);
+        }
+        let hash = hasher.finish();
+        if any {
+            (hash ^ (hash >> 32)) as u32 | 1
+        } else {
+            0
+        }
+    }
+
+    pub(super) fn new(parameters: impl Iterator<Item = Parameter>) -> Self {
+        Self {
+            parameters: parameters.collect(),
+            used: None,
+        }
+    }
+
+    /// Where bytes of the parameter buffer lie, of which there are at most 8.
+    fn place(&self, at: usize, size: usize) -> Option<SlotPlace> {
+        let inside = |parameter: &Parameter| {
+            parameter.offset <= at && at + size <= parameter.offset + parameter.size
+        };
+        let parameter = self.parameters.iter().position(inside)?;
+        (size <= 8).then(|| SlotPlace {
+            parameter,
+            offset: at - self.parameters[parameter].offset,
+            size,
+        })
+    }
+
+    /// Takes from the kernel's code what it does with which slot. Code for another layout
+    /// says nothing.
+    pub(super) fn with_code(mut self, accesses: &Accesses) -> Self {
+        let slot = |(&at, access): (&usize, &Access)| {
+            let place = self.place(at, 8)?;
+            let shifts = if access.escapes {
+                Some(Box::default())
+            } else {
+                let places = access
+                    .shifts
+                    .iter()
+                    .map(|shift| self.place(shift.offset, shift.size));
+                places.collect()
+            };
+            Some(Slot {
+                place,
+                mode: mode_of_access(access, self.parameters[place.parameter].mode),
+                sure: access.reads || access.writes || access.updates,
+                shifts: shifts?,
+            })
+        };
+        self.used = accesses.iter().map(slot).collect();
+        self
+    }
+
+    /// A layout from the sizes alone, each parameter at its natural place.
+    pub(super) fn from_sizes(sizes: impl Iterator<Item = usize>) -> Self {
+        let mut offset = 0_usize;
+        Self::new(sizes.map(|size| {
+            offset = offset.next_multiple_of(size.clamp(1, 8));
+            let parameter = Parameter {
+                offset,
+                size,
+                mode: mode_of(size),
+            };
+            offset += size;
+            parameter
+        }))
+    }
+
+    /// A layout as an image states it.
+    pub(super) fn from_params(params: Vec<Param>) -> Self {
+        Self::new(params.into_iter().map(|Param { offset, size }| Parameter {
+            offset,
+            size,
+            mode: mode_of(size),
+        }))
+    }
+
+    /// Takes from the demangled types which parameters are pointers, and which of
+    /// these only read.
+    pub(super) fn with_modes(mut self, types: &[String]) -> Self {
+        if types.len() == self.parameters.len() {
+            for (parameter, kind) in self.parameters.iter_mut().zip(types) {
+                let kind = kind.trim_end_matches(" restrict");
+                if parameter.size == 8 {
+                    parameter.mode = if kind.ends_with(" const*") {
+                        Mode::Read
+                    } else if kind.ends_with('*') {
+                        Mode::Write
+                    } else {
+                        Mode::Unknown
+                    };
+                }
+            }
+        }
+        self
+    }
+}
+
+/// What a kernel's code does with a pointer, in a parameter of which its type or size says
+/// what `stated` is.
+fn mode_of_access(access: &Access, stated: Mode) -> Mode {
+    if access.escapes {
+        stated
+    } else if access.writes {
+        Mode::Write
+    } else if access.updates {
+        Mode::Update
+    } else {
+        Mode::Read
+    }
+}
+
+/// What the values in a parameter are, as far as its size tells.
+pub(super) fn mode_of(size: usize) -> Mode {
+    // PyTorch's TensorListMetadata, which takes up most of the 4 KiB that parameters
+    // could have, is seldom filled; the largest of CUTLASS's and cuBLAS's, which
+    // are, stay below.
+    const LARGE: usize = 1024;
+    match size {
+        0..=8 => Mode::Write,
+        9..=LARGE => Mode::Unknown,
+        _ => Mode::Doubtful,
+    }
+}
+
+/// Small integers and values that no address has are not pointers.
+fn plausible(value: u64) -> bool {
+    value >= 0x1_0000 && value >> 48 == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_follow_types_and_sizes() {
+        let layout = Layout::from_sizes([8, 8, 8, 4, 24, 4000].into_iter());
+        let types = ["float const*", "float*", "View", "int", "Wide", "Lists"].map(str::to_owned);
+        let modes = |layout: &Layout| layout.parameters.iter().map(|p| p.mode).collect::<Vec<_>>();
+        assert_eq!(
+            modes(&layout.with_modes(&types)),
+            [
+                Mode::Read,
+                Mode::Write,
+                Mode::Unknown,
+                Mode::Write,
+                Mode::Unknown,
+                Mode::Doubtful
+            ]
+        );
+        // Without types, a pointer-sized parameter may be a pointer that is written.
+        let unnamed = Layout::from_sizes([8, 24].into_iter());
+        assert_eq!(modes(&unnamed), [Mode::Write, Mode::Unknown]);
+        // Nor do types help that are not those of this layout.
+        let other = Layout::from_sizes([8, 8].into_iter()).with_modes(&types);
+        assert_eq!(modes(&other), [Mode::Write, Mode::Write]);
+    }
+
+    #[test]
+    fn code_tells_what_is_done_with_a_slot() {
+        let shift = Param {
+            offset: 40,
+            size: 4,
+        };
+        let access = |writes, shifts: &[Param]| Access {
+            reads: true,
+            writes,
+            shifts: shifts.to_vec(),
+            ..Access::default()
+        };
+        // A pointer, a structure of three, and an integer.
+        let layout = Layout::from_sizes([8, 24, 8, 4].into_iter());
+        let accesses: Accesses = [(0, access(true, &[shift])), (24, access(false, &[]))].into();
+        let layout = layout.with_code(&accesses);
+        let launch = |offset: u32| {
+            let (pointer, triple, unused) = (
+                0x10_0000_u64,
+                [0x20_0000_u64, 0x30_0000, 0x40_0000],
+                0x50_0000_u64,
+            );
+            let array = [
+                (&raw const pointer).cast::<u8>(),
+                triple.as_ptr().cast(),
+                (&raw const unused).cast(),
+                (&raw const offset).cast(),
+            ];
+            // SAFETY: one pointer for each parameter.
+            unsafe { layout.pointers(Parameters::Array(array.as_ptr())) }
+        };
+        let at = |pointers: &[Pointer]| -> Vec<(u64, Mode)> {
+            pointers
+                .iter()
+                .map(|pointer| (pointer.address, pointer.mode))
+                .collect()
+        };
+        let first = launch(0);
+        assert_eq!(
+            at(&first),
+            [(0x10_0000, Mode::Write), (0x40_0000, Mode::Read)]
+        );
+        assert_eq!(first[0].shift, 0);
+        assert!(launch(5)[0].shift != 0 && launch(5)[0].shift == launch(5)[0].shift);
+        assert_ne!(launch(5)[0].shift, launch(6)[0].shift);
+        // Code with a slot where this layout has none.
+        let other: Accesses = [(400, access(true, &[]))].into();
+        assert_eq!(
+            Layout::from_sizes([8].into_iter()).with_code(&other).used,
+            None
+        );
+    }
+}
