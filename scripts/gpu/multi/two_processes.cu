@@ -1,8 +1,8 @@
 // run: pool => none
 // run: memory => none
 // One process fills memory of device 0, a pool's or its own, and records an interprocess event; the other, a
-// program of its own, waits for the event on device 1 and reads the memory there. It gives its view back
-// before the first process frees.
+// program of its own, waits for the event and reads the memory, on device 1 where CUDA lets it. It gives its
+// view back before the first process frees.
 #include "multi.h"
 #include <cstdint>
 #include <string>
@@ -55,6 +55,7 @@ static int importer(bool pooled, int socket) {
     Handles handles;
     int fd = receive_handles(socket, handles);
     float *shared;
+    int reader = 0;
     cudaEvent_t filled;
     cudaMemPool_t pool;
     on(0);
@@ -63,18 +64,27 @@ static int importer(bool pooled, int socket) {
     if (pooled) {
         CHECK(cudaMemPoolImportFromShareableHandle(&pool, (void *)(uintptr_t)fd, cudaMemHandleTypePosixFileDescriptor, 0));
         cudaMemAccessDesc access = {{cudaMemLocationTypeDevice, 1}, cudaMemAccessFlagsProtReadWrite};
-        CHECK(cudaMemPoolSetAccess(pool, &access, 1));
+        reader = cudaMemPoolSetAccess(pool, &access, 1) == cudaSuccess;
         CHECK(cudaMemPoolImportPointer((void **)&shared, pool, &handles.pointer));
+        on(reader);
+    } else {
+        on(1);
+        reader = cudaIpcOpenMemHandle((void **)&shared, handles.memory, cudaIpcMemLazyEnablePeerAccess) == cudaSuccess;
+        if (!reader) {
+            on(0);
+            cudaError_t refused = cudaIpcOpenMemHandle((void **)&shared, handles.memory, cudaIpcMemLazyEnablePeerAccess);
+            if (refused != cudaSuccess) skip(cudaGetErrorName(refused));
+        }
     }
-    on(1);
-    if (!pooled) CHECK(cudaIpcOpenMemHandle((void **)&shared, handles.memory, cudaIpcMemLazyEnablePeerAccess));
+    (void)cudaGetLastError();
+    fprintf(stderr, "the importer reads on device %d\n", reader);
     cudaStream_t s1 = new_stream();
     float *copy = device<float>(N), *host = pinned<float>(N);
     CHECK(cudaStreamWaitEvent(s1, filled, 0));
     scale(shared, copy, N, 2, 0, s1);
     CHECK(cudaMemcpyAsync(host, copy, BYTES, cudaMemcpyDeviceToHost, s1));
     if (pooled) {
-        across(1, s1, s0);
+        across(reader, s1, s0);
         CHECK(cudaFreeAsync(shared, s0));
         CHECK(cudaStreamSynchronize(s0));
         CHECK(cudaMemPoolDestroy(pool));
