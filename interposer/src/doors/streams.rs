@@ -60,9 +60,9 @@ hooks! { Runtime:
     fn cudaStreamQuery | cudaStreamQuery_ptsz: (stream: usize) after(call) {
         synchronized(call, stream, true);
     }
-    /// The host knows the device's work complete
+    /// The host knows the current context's work complete
     fn cudaDeviceSynchronize | cudaThreadSynchronize: () after(call) {
-        call.record(Action::DeviceSynchronized);
+        call.record(Action::ContextSynchronized);
     }
 }
 

@@ -104,6 +104,9 @@ impl Parameter {
 }
 
 impl Layout {
+    /// Values taken from a parameter so large that they may be anything.
+    const DOUBTFUL: usize = 16;
+
     /// The values that may be pointers: every 8-byte aligned slot of every parameter.
     ///
     /// # Safety
@@ -136,13 +139,20 @@ impl Layout {
             }
             // A slot is aligned where the parameter buffer puts it.
             let first = parameter.offset.wrapping_neg() & 7;
+            // That there are any is all that is told of doubtful ones.
+            let most = match parameter.mode {
+                Mode::Doubtful => Self::DOUBTFUL,
+                _ => usize::MAX,
+            };
+            let mut found = 0;
             for slot in (first..parameter.size).step_by(8) {
-                if slot + 8 > parameter.size {
+                if slot + 8 > parameter.size || found == most {
                     break;
                 }
                 // SAFETY: inside the parameter.
                 let value = unsafe { start.add(slot).cast::<u64>().read_unaligned() };
                 if plausible(value) {
+                    found += 1;
                     pointers.push(Pointer {
                         address: value,
                         mode: parameter.mode,

@@ -323,7 +323,7 @@ fn a_reset_ends_the_primary_context() {
         .filter(|(action, _)| {
             matches!(
                 action,
-                Action::ContextSynchronized | Action::DeviceSynchronized | Action::ContextDestroyed
+                Action::ContextSynchronized | Action::ContextDestroyed
             )
         })
         .collect();
@@ -331,7 +331,7 @@ fn a_reset_ends_the_primary_context() {
         ends,
         [
             (&Action::ContextSynchronized, ContextId(0)),
-            (&Action::DeviceSynchronized, ContextId(0)),
+            (&Action::ContextSynchronized, ContextId(0)),
             (&Action::ContextDestroyed, ContextId(0)),
         ]
     );
