@@ -41,6 +41,7 @@ static CONSTRUCTOR: unsafe extern "C" fn() = construct;
 /// first CUDA call.
 unsafe extern "C" fn construct() {
     let _inside = Inside::nest();
+    crate::stderr::remember();
     // SAFETY: functions of these types; the library is never unloaded.
     unsafe {
         OWNER.store(libc::getpid(), Relaxed);

@@ -102,6 +102,7 @@ pub(crate) fn start() -> bool {
         return running();
     }
     crate::life::keep_panics_quiet();
+    stderr::keep();
     let (settings, problems) = Settings::load(&[]);
     for problem in problems {
         stderr::line(problem.text());
