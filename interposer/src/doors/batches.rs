@@ -45,21 +45,26 @@ fn copy(to: Region, from: Region, order: SourceOrder) -> BatchCopy {
 }
 
 fn together(call: &Call, stream: usize, copies: Vec<BatchCopy>) {
-    // The C library may take a source away that the copies still read.
+    // The C library may take memory away that the copies still read or write.
     let pageable = copies
         .iter()
-        .filter(|copy| copy.host == HostMemory::Pageable && copy.order != SourceOrder::DuringCall);
-    let mut sources: Vec<Region> = pageable.map(|copy| copy.from).collect();
-    if sources.is_empty() {
+        .filter(|copy| copy.host == HostMemory::Pageable);
+    let mut pageable: Vec<Region> = pageable
+        .flat_map(|copy| {
+            let from = (copy.order != SourceOrder::DuringCall).then_some(copy.from);
+            from.into_iter().chain([copy.to])
+        })
+        .collect();
+    if pageable.is_empty() {
         call.copied_together(stream, copies);
         return;
     }
-    let addresses: Vec<u64> = sources.iter().map(|source| source.address).collect();
+    let addresses: Vec<u64> = pageable.iter().map(|side| side.address).collect();
     let mut unknown = recorder::are_unknown(&addresses).into_iter();
-    sources.retain(|_| unknown.next() == Some(true));
-    libc_door::make_room(sources.len());
+    pageable.retain(|side| unknown.next() == Some(true) && side.bytes() != 0);
+    libc_door::make_room(pageable.len());
     call.copied_together(stream, copies);
-    for _ in 0..libc_door::watch_sources(&sources) {
+    for _ in 0..libc_door::watch_pageable(&pageable) {
         call.blind_spot("forgotten-sources", call.hook.api());
     }
 }

@@ -1,6 +1,6 @@
 //! The C library's `free`, `realloc` and `munmap`, watched only while the
-//! application has host memory registered with CUDA, or copies may still read host
-//! memory that CUDA was never told of.
+//! application has host memory registered with CUDA, or copies may still read or write
+//! host memory that CUDA was never told of.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -26,9 +26,9 @@ static WATCHED: Mutex<Watched> = Mutex::new(Watched::new());
 struct Range {
     start: u64,
     end: u64,
-    /// Whether it is a copy's source, which is watched until its first release, and not
-    /// registered memory.
-    source: bool,
+    /// Whether it is pageable memory of a copy, which is watched until its first release,
+    /// and not registered memory.
+    pageable: bool,
     /// The later it came to be watched, the higher.
     age: u64,
 }
@@ -39,62 +39,62 @@ struct Watched {
     ranges: Vec<Range>,
     /// For each range, the furthest end up to it.
     reach: Vec<u64>,
-    /// How many of them are sources.
-    sources: usize,
-    /// How many sources there are when the completed are looked for.
+    /// How many of them are pageable.
+    pageable: usize,
+    /// How many of those there are when the completed are looked for.
     sweep_at: usize,
     ages: u64,
 }
 
 impl Watched {
-    /// Sources that are watched at a time.
-    const MOST_SOURCES: usize = 1024;
+    /// Pageable ranges that are watched at a time.
+    const MOST_PAGEABLE: usize = 1024;
     const LEAST_SWEPT: usize = 16;
 
     const fn new() -> Self {
         Self {
             ranges: Vec::new(),
             reach: Vec::new(),
-            sources: 0,
+            pageable: 0,
             sweep_at: Self::LEAST_SWEPT,
             ages: 0,
         }
     }
 
-    fn add(&mut self, ranges: impl Iterator<Item = (u64, u64)>, source: bool) {
+    fn add(&mut self, ranges: impl Iterator<Item = (u64, u64)>, pageable: bool) {
         for (start, end) in ranges {
             self.ages += 1;
             self.ranges.push(Range {
                 start,
                 end,
-                source,
+                pageable,
                 age: self.ages,
             });
         }
     }
 
-    /// Adds sources, of which those are watched at last that came last. Returns how many had
-    /// to be forgotten.
-    fn add_sources(&mut self, sources: impl Iterator<Item = (u64, u64)>) -> usize {
-        self.add(sources, true);
+    /// Adds pageable ranges, of which those are watched at last that came last. Returns how
+    /// many had to be forgotten.
+    fn add_pageable(&mut self, ranges: impl Iterator<Item = (u64, u64)>) -> usize {
+        self.add(ranges, true);
         // The newest of the same ones stays.
         self.ranges
-            .sort_unstable_by_key(|range| (range.start, range.end, range.source, !range.age));
+            .sort_unstable_by_key(|range| (range.start, range.end, range.pageable, !range.age));
         self.ranges.dedup_by(|next, kept| {
-            next.source && (next.start, next.end, true) == (kept.start, kept.end, kept.source)
+            next.pageable && (next.start, next.end, true) == (kept.start, kept.end, kept.pageable)
         });
         let mut ages: Vec<u64> = self
             .ranges
             .iter()
-            .filter(|range| range.source)
+            .filter(|range| range.pageable)
             .map(|range| range.age)
             .collect();
-        let excess = ages.len().saturating_sub(Self::MOST_SOURCES);
+        let excess = ages.len().saturating_sub(Self::MOST_PAGEABLE);
         if excess > 0 {
             ages.sort_unstable();
             let oldest = ages[excess];
             self.ranges
-                .retain(|range| !range.source || range.age >= oldest);
+                .retain(|range| !range.pageable || range.age >= oldest);
         }
         self.index();
         excess
@@ -107,7 +107,7 @@ impl Watched {
 
     /// The oldest registered range that begins there goes.
     fn remove_registered(&mut self, start: u64) {
-        let wanted = |(_, range): &(usize, &Range)| range.start == start && !range.source;
+        let wanted = |(_, range): &(usize, &Range)| range.start == start && !range.pageable;
         let found = self.ranges.iter().enumerate().filter(wanted);
         if let Some((place, _)) = found.min_by_key(|(_, range)| range.age) {
             self.ranges.remove(place);
@@ -115,8 +115,8 @@ impl Watched {
         self.index();
     }
 
-    /// The ranges that share a byte with `start..end`. Sources among them are watched no
-    /// longer.
+    /// The ranges that share a byte with `start..end`. The pageable among them are watched
+    /// no longer.
     fn take(&mut self, start: u64, end: u64) -> Vec<Range> {
         let after = self.ranges.partition_point(|range| range.start < end);
         let mut found = Vec::new();
@@ -128,33 +128,33 @@ impl Watched {
                 found.push(self.ranges[place]);
             }
         }
-        if found.iter().any(|range| range.source) {
+        if found.iter().any(|range| range.pageable) {
             self.ranges
-                .retain(|range| !(range.source && found.contains(range)));
+                .retain(|range| !(range.pageable && found.contains(range)));
             self.index();
         }
         found.reverse();
         found
     }
 
-    /// The sources, if it is time to look for completed ones.
+    /// The pageable ranges, if it is time to look for completed ones.
     fn to_sweep(&self, more: usize) -> Vec<Range> {
-        if self.sources + more <= self.sweep_at {
+        if self.pageable + more <= self.sweep_at {
             return Vec::new();
         }
         self.ranges
             .iter()
-            .filter(|range| range.source)
+            .filter(|range| range.pageable)
             .copied()
             .collect()
     }
 
-    /// Drops completed sources. What was watched anew meanwhile stays.
+    /// Drops completed ones. What was watched anew meanwhile stays.
     fn sweep(&mut self, read: &[Range]) {
         self.ranges
             .retain(|range| read.binary_search(range).is_err());
         self.index();
-        self.sweep_at = (self.sources * 2).clamp(Self::LEAST_SWEPT, Self::MOST_SOURCES);
+        self.sweep_at = (self.pageable * 2).clamp(Self::LEAST_SWEPT, Self::MOST_PAGEABLE);
     }
 
     /// Brings what is derived of the ranges up to date.
@@ -166,7 +166,7 @@ impl Watched {
             furthest
         };
         self.reach = self.ranges.iter().map(further).collect();
-        self.sources = self.ranges.iter().filter(|range| range.source).count();
+        self.pageable = self.ranges.iter().filter(|range| range.pageable).count();
     }
 
     /// Tells the doors.
@@ -207,14 +207,14 @@ pub(crate) fn watch(address: u64, size: usize) {
     change(|watched| watched.add_registered(address, end));
 }
 
-/// Host memory that CUDA was never told of is read by copies that may be pending, and
-/// are recorded. Returns how many older such sources had to be forgotten for it.
-pub(crate) fn watch_sources(sources: &[Region]) -> usize {
-    let ranges = sources.iter().map(|source| (source.address, source.end()));
-    change(|watched| watched.add_sources(ranges))
+/// Host memory that CUDA was never told of is read or written by copies that may be
+/// pending, and are recorded. Returns how many older such ranges had to be forgotten for it.
+pub(crate) fn watch_pageable(sides: &[Region]) -> usize {
+    let ranges = sides.iter().map(|side| (side.address, side.end()));
+    change(|watched| watched.add_pageable(ranges))
 }
 
-/// Makes room for more sources, if there are many, by dropping those whose copies are
+/// Makes room for more such ranges, if there are many, by dropping those whose copies are
 /// known to be complete. No lock is held while the recorder is asked.
 pub(crate) fn make_room(more: usize) {
     let mut watched = change(|watched| watched.to_sweep(more));
@@ -402,8 +402,8 @@ fn taken(address: u64, size: usize) -> Vec<u64> {
     }
     let mut taken: Vec<u64> = change(|watched| watched.take(address, end))
         .into_iter()
-        // A source's copies may have ended, or it be part of a larger one.
-        .filter(|range| !range.source || recorder::begins_system_memory(range.start))
+        // Its copies may have ended, or it be part of a larger range.
+        .filter(|range| !range.pageable || recorder::begins_system_memory(range.start))
         .map(|range| range.start)
         .collect();
     taken.dedup();
@@ -442,10 +442,10 @@ mod tests {
         let mut watched = Watched::new();
         watched.add_registered(100, 1000);
         assert_eq!(
-            watched.add_sources([(200, 210), (300, 400), (350, 360)].into_iter()),
+            watched.add_pageable([(200, 210), (300, 400), (350, 360)].into_iter()),
             0
         );
-        // Registered memory stays, sources go with their first release.
+        // Registered memory stays, pageable goes with its first release.
         assert_eq!(starts(&watched.take(355, 356)), [100, 300, 350]);
         assert_eq!(starts(&watched.take(355, 356)), [100]);
         assert_eq!(starts(&watched.take(209, 300)), [100, 200]);
@@ -456,30 +456,30 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_sources_the_oldest_are_forgotten() {
+    fn of_too_many_pageable_ranges_the_oldest_are_forgotten() {
         let mut watched = Watched::new();
-        let most = Watched::MOST_SOURCES as u64;
+        let most = Watched::MOST_PAGEABLE as u64;
         assert_eq!(
-            watched.add_sources((1..=most).map(|at| (at * 16, at * 16 + 8))),
+            watched.add_pageable((1..=most).map(|at| (at * 16, at * 16 + 8))),
             0
         );
         // Watched anew, and thus the newest.
-        assert_eq!(watched.add_sources([(16, 24)].into_iter()), 0);
-        assert_eq!(watched.add_sources([(8, 9)].into_iter()), 1);
+        assert_eq!(watched.add_pageable([(16, 24)].into_iter()), 0);
+        assert_eq!(watched.add_pageable([(8, 9)].into_iter()), 1);
         assert_eq!(starts(&watched.take(8, 40)), [8, 16]);
     }
 
     #[test]
     fn the_completed_are_looked_for_whenever_there_is_twice_as_much() {
         let mut watched = Watched::new();
-        watched.add_sources((1..=16).map(|at| (at * 16, at * 16 + 8)));
+        watched.add_pageable((1..=16).map(|at| (at * 16, at * 16 + 8)));
         assert!(watched.to_sweep(0).is_empty());
-        let sources = watched.to_sweep(1);
-        assert_eq!(sources.len(), 16);
+        let pageable = watched.to_sweep(1);
+        assert_eq!(pageable.len(), 16);
         // One of them is read again by then.
-        watched.add_sources([(16, 24)].into_iter());
-        watched.sweep(&sources[..8]);
-        assert_eq!(watched.sources, 9);
+        watched.add_pageable([(16, 24)].into_iter());
+        watched.sweep(&pageable[..8]);
+        assert_eq!(watched.pageable, 9);
         assert!(watched.to_sweep(9).is_empty() && !watched.to_sweep(10).is_empty());
     }
 }

@@ -131,6 +131,18 @@ static void many_sources(const char *name) {
   }
 }
 
+/* Pageable memory that a batch writes into, and that is released before it has. */
+static void batch_targets(const char *name) {
+  char *memory = device(64), *host = malloc(1 << 16);
+  attributes_t attributes = {.order = is(name, "batch-targets-during-call") ? DURING_CALL : is(name, "batch-targets-any") ? ANY : STREAM};
+  void *targets[] = {host, memory};
+  const void *sources[] = {memory + 16, memory + 32};
+  size_t sizes[] = {16, 16}, first = 0;
+  OK(cudaMemcpyBatchAsync(targets, sources, sizes, 2, &attributes, &first, 1, one));
+  if (is(name, "batch-targets-waited")) OK(cudaStreamSynchronize(one));
+  free(host);
+}
+
 static void batches(const char *name) {
   char *memory = device(64), *first = malloc(1 << 16), *second = malloc(1 << 16), *third = pinned(16);
   void *targets[] = {memory, memory + 16, memory + 32};
@@ -343,6 +355,7 @@ int main(int count, char **arguments) {
   two = new_stream();
   if (strstr(name, "values")) values(name);
   else if (strstr(name, "many-sources")) many_sources(name);
+  else if (strstr(name, "batch-targets")) batch_targets(name);
   else if (strstr(name, "batch")) batches(name);
   else if (is(name, "volumes")) volumes();
   else if (is(name, "arrays")) arrays();

@@ -142,6 +142,18 @@ fn a_batch_tells_when_each_source_is_read() {
 }
 
 #[test]
+fn a_batchs_pageable_target_has_to_live_until_it_is_written() {
+    for name in [
+        "batch-targets",
+        "batch-targets-any",
+        "batch-targets-during-call",
+    ] {
+        assert_eq!(see(name).rules, ["SC107"], "{name}");
+    }
+    clean("batch-targets-waited");
+}
+
+#[test]
 fn sources_that_are_too_many_are_counted() {
     assert_eq!(see("many-sources").blind_spots, ["forgotten-sources"]);
     // Those that were read need no watching.
