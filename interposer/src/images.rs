@@ -9,6 +9,7 @@
 //! function's name. There, images that may go after the load are copied whatever their size;
 //! where the driver can say, only small ones with PTX are, and only that is read.
 
+use core::cell::Cell;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::hash::Hasher as _;
 use core::sync::atomic::{
@@ -23,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustc_hash::{FxHashMap, FxHasher};
 use streamcheck_image::{
     Accesses, Found, Kernels, Memory, Packed, Param, Part, Reader, holds_text, locate,
+    text_that_runs,
 };
 
 use crate::room::with_room;
@@ -291,27 +293,43 @@ impl Image {
     /// The same, read from its text; `None` if the image is there no longer.
     fn read_accesses(&self, name: &str) -> Option<Option<Accesses>> {
         tracing::debug!("the code of kernel {name} is looked for");
-        let mut reader = Reader::default();
-        for part in 0.. {
-            let Some(packed) = self.next(&mut reader, |packed| packed.is_text(LONGEST_TEXT))?
-            else {
-                break;
-            };
-            let of = (self.number, part);
-            let known = known_text(of);
-            let opened = match &known {
-                Some(text) => Some(Part::Ptx(text.as_ref().into())),
-                None => packed.open(),
-            };
-            let found = opened.as_ref().and_then(|part| part.accesses(name));
-            if let Some(Part::Ptx(Cow::Owned(text))) = opened {
-                keep_text(of, text.into());
-            }
-            if found.is_some() {
-                return Some(found);
-            }
+        let capability = capability();
+        let chosen = self.with_bytes(|image| text_that_runs(image, capability, LONGEST_TEXT))?;
+        let Some(part) = chosen else {
+            return Some(None);
+        };
+        let of = (self.number, part);
+        if let Some(text) = known_text(of) {
+            return Some(Part::Ptx(text.as_ref().into()).accesses(name));
         }
-        Some(None)
+        let place = Cell::new(0);
+        let is_chosen = |_: &Packed<'_>| place.replace(place.get() + 1) == part;
+        let packed = self.next(&mut Reader::default(), is_chosen)?;
+        let opened = packed.and_then(Packed::open);
+        let found = opened.as_ref().and_then(|part| part.accesses(name));
+        if let Some(Part::Ptx(Cow::Owned(text))) = opened {
+            keep_text(of, text.into());
+        }
+        Some(found)
+    }
+
+    /// Reads the image where it lies; `None` if it is there no longer.
+    fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        match self.bytes {
+            Bytes::Kept(ref kept) => Some(f(&kept.0)),
+            Bytes::Constant {
+                address,
+                length,
+                mark: expected,
+            } => objects::while_loaded(|_| {
+                if !is_constant(address, length) {
+                    return None;
+                }
+                // SAFETY: in a loaded object, and none is unloaded meanwhile.
+                let bytes = unsafe { core::slice::from_raw_parts(address as *const u8, length) };
+                (mark(bytes) == expected).then(|| f(bytes))
+            }),
+        }
     }
 
     /// The next part that is wanted; `None` if the image is there no longer. It is opened by
@@ -323,19 +341,9 @@ impl Image {
     ) -> Option<Option<Packed<'_>>> {
         match self.bytes {
             Bytes::Kept(ref kept) => Some(next_wanted(reader, &kept.0, wanted)),
-            Bytes::Constant {
-                address,
-                length,
-                mark: expected,
-            } => objects::while_loaded(|_| {
-                if !is_constant(address, length) {
-                    return None;
-                }
-                // SAFETY: in a loaded object, and none is unloaded meanwhile.
-                let bytes = unsafe { core::slice::from_raw_parts(address as *const u8, length) };
-                (mark(bytes) == expected)
-                    .then(|| next_wanted(reader, bytes, wanted).map(Packed::into_owned))
-            }),
+            Bytes::Constant { .. } => {
+                self.with_bytes(|image| next_wanted(reader, image, wanted).map(Packed::into_owned))
+            }
         }
     }
 }
@@ -364,6 +372,27 @@ fn keep_text(of: (u64, usize), text: Arc<str>) {
     {
         kept -= oldest.text.len();
     }
+}
+
+/// The compute capability of the current device, 90 for 9.0.
+fn capability() -> Option<u32> {
+    type GetDevice = unsafe extern "C-unwind" fn(*mut i32) -> u32;
+    type GetAttribute = unsafe extern "C-unwind" fn(*mut i32, u32, i32) -> u32;
+    // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR (cuda.h).
+    const MAJOR: u32 = 75;
+    const MINOR: u32 = 76;
+    let device = driver::unhooked(c"cuCtxGetDevice")?;
+    let attribute = driver::unhooked(c"cuDeviceGetAttribute")?;
+    let (mut ordinal, mut major, mut minor) = (0, 0, 0);
+    // SAFETY: types from cuda.h; each writes one value and changes nothing.
+    let status = unsafe {
+        let attribute = core::mem::transmute::<*const (), GetAttribute>(attribute);
+        match core::mem::transmute::<*const (), GetDevice>(device)(&mut ordinal) {
+            0 => attribute(&mut major, MAJOR, ordinal) | attribute(&mut minor, MINOR, ordinal),
+            failed => failed,
+        }
+    };
+    (status == 0).then(|| u32::try_from(major * 10 + minor).ok())?
 }
 
 /// What tells an image from another in the same place.

@@ -60,6 +60,7 @@ fn launch(n: u64, pointers: u64, blocks: u64) -> Operation {
             mode: Mode::Write,
             shift: 0,
             sure: false,
+            back: false,
         })
         .collect();
     operation(Action::Launched {

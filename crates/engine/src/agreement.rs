@@ -608,6 +608,7 @@ impl Run {
                     mode,
                     shift,
                     sure: false,
+                    back: false,
                 })
             })
             .collect();

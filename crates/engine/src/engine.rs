@@ -658,9 +658,13 @@ impl Engine {
     /// the launch points into as well, ends there: the end of a range of iterators.
     /// Where the block that begins is live, only the pointer just before counts, and
     /// two that may be written are two buffers, which a pool often places side by
-    /// side. What the kernel's code is known to use is no end.
+    /// side. What the kernel's code is known to use is no end, unless it may use what
+    /// lies before.
     fn ends_a_range(&self, place: usize, pointers: &[Pointer]) -> bool {
         let end = pointers[place];
+        if end.back && self.memory.ending_at(end.address).is_some() {
+            return true;
+        }
         if end.sure {
             return false;
         }
@@ -765,9 +769,9 @@ impl Engine {
         let Some(allocation) = self.memory.live_mut(address) else {
             match self.memory.freed(address) {
                 // The part of a union that is not in use, or of a structure, may hold
-                // what was there before.
+                // what was there before; of two pointers a kernel may choose the other.
                 Some(_) if mode == Mode::Unknown && !signals => {
-                    self.blind_spot("freed-pointers-in-structs", access.op.kernel);
+                    self.blind_spot("uncertain-use-after-free", access.op.kernel);
                 }
                 Some(past) => {
                     push_once(found, reported, sc102_use_after_free::check(&used, past));

@@ -150,14 +150,20 @@ fn action() -> impl Strategy<Value = Action> {
         Mode::Unknown,
         Mode::Doubtful,
     ];
-    let pointer = (number(), select(modes), 0..3u32, any::<bool>()).prop_map(
-        |(address, mode, shift, sure)| Pointer {
+    let pointer = (
+        number(),
+        select(modes),
+        0..3u32,
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|(address, mode, shift, sure, back)| Pointer {
             address,
             mode,
             shift,
             sure,
-        },
-    );
+            back,
+        });
     prop_oneof![
         (event.clone(), any::<bool>())
             .prop_map(|(stream, blocking)| Action::StreamCreated { stream, blocking }),

@@ -10,35 +10,54 @@
 //!
 //! Instructions are those of the PTX ISA reference, "Instruction Set".
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use petgraph::algo::kosaraju_scc;
+use petgraph::graph::DiGraph;
 
 use crate::Param;
 use crate::ptx::Entry;
 
-/// What is done with the value of an 8-byte slot of the parameters as an address.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Access {
+/// Ways of using an address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Uses {
     /// It is read through.
     pub reads: bool,
     /// It is written through.
     pub writes: bool,
-    /// It is updated through atomically, or by the loads and stores that threads
-    /// synchronize with.
+    /// It is updated through atomically, or by stores that threads synchronize with.
     pub updates: bool,
+    /// It is read through by loads that threads synchronize with.
+    pub polls: bool,
+}
+
+/// What is done with the value of an 8-byte slot of the parameters as an address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Whatever else the parameters hold.
+    pub surely: Uses,
+    /// At most: where a `bool` parameter is set, or another pointer is not chosen.
+    pub perhaps: Uses,
     /// It goes where it cannot be followed.
     pub escapes: bool,
+    /// Something may be taken off it first, so that it may be the end of what is used.
+    pub back: bool,
     /// Parameters that are added to it: with other values it means another place.
     pub shifts: Vec<Param>,
 }
 
-/// By the slot's place in the parameter buffer, in bytes. Slots that are not listed are not
-/// used as addresses.
-pub type Accesses = BTreeMap<usize, Access>;
+/// By the slot's place in the parameter buffer, in bytes, and whether parameters are added to
+/// it: the same pointer may be used both ways. Slots that are not listed are not used as
+/// addresses.
+pub type Accesses = BTreeMap<(usize, bool), Access>;
+
+/// A place among the parameters, and its size, in bytes.
+type Slot = (usize, usize);
 
 /// How a parameter enters a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
-    /// Times what is 0 in the grid's first thread.
+    /// Times what is 0 in the grid's first thread, or in a loop's first round.
     Scale,
     /// As a summand.
     Shift,
@@ -47,32 +66,44 @@ enum Part {
 /// Where a value comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Value {
-    /// By place and size.
-    slots: BTreeMap<(usize, usize), Part>,
-    /// It depends on the thread's place in the grid, or on memory.
+    slots: BTreeMap<Slot, Part>,
+    /// It depends on the thread's place in the grid, on a loop's round, or on memory.
     varies: bool,
+    /// Something may have been taken off.
+    less: bool,
 }
 
 impl Value {
+    fn varying() -> Self {
+        Self {
+            varies: true,
+            ..Self::default()
+        }
+    }
+
     fn join(&mut self, other: &Self) {
         for (slot, part) in &other.slots {
             let mine = self.slots.entry(*slot).or_insert(*part);
             *mine = (*mine).max(*part);
         }
         self.varies |= other.varies;
+        self.less |= other.less;
+    }
+
+    /// The same, times something that begins at 0.
+    fn scaled(mut self) -> Self {
+        for part in self.slots.values_mut() {
+            *part = Part::Scale;
+        }
+        self.varies = true;
+        self
     }
 
     fn product(&self, other: &Self) -> Self {
-        let mut product = Self {
-            varies: self.varies || other.varies,
-            ..Self::default()
-        };
+        let mut product = Self::default();
         for (one, by) in [(self, other), (other, self)] {
-            for (slot, part) in &one.slots {
-                let part = if by.varies { Part::Scale } else { *part };
-                let mine = product.slots.entry(*slot).or_insert(part);
-                *mine = (*mine).max(part);
-            }
+            let part = one.clone();
+            product.join(&if by.varies { part.scaled() } else { part });
         }
         product
     }
@@ -83,6 +114,10 @@ struct Instruction<'a> {
     name: &'a str,
     full: &'a str,
     operands: Vec<&'a str>,
+    /// The predicate under which alone it is executed.
+    guard: Option<&'a str>,
+    /// The labels before it.
+    labels: Vec<&'a str>,
 }
 
 /// What `entry` does with its parameters; `None` where that is not understood, or where it
@@ -94,13 +129,15 @@ pub(crate) fn accesses(entry: &Entry<'_>) -> Option<Accesses> {
         .params
         .as_ref()
         .filter(|_| entry.body.len() <= LONGEST)?;
+    let instructions: Vec<Instruction<'_>> = instructions(entry.body).collect();
     let mut kernel = Kernel {
         params: params.iter().map(|(name, param)| (*name, *param)).collect(),
         registers: HashMap::new(),
-        addresses: BTreeMap::new(),
+        cycles: cycles(&instructions),
+        addresses: BTreeSet::new(),
         found: BTreeMap::new(),
+        work: 0,
     };
-    let instructions: Vec<Instruction<'_>> = instructions(entry.body).collect();
     // Each pass adds parameters to registers, of which there are few.
     const PASSES: usize = 64;
     let settled = (0..PASSES).any(|_| {
@@ -108,38 +145,60 @@ pub(crate) fn accesses(entry: &Entry<'_>) -> Option<Accesses> {
             kernel.flow(instruction) | changed
         })
     });
-    if !settled {
+    if !settled || kernel.work > Kernel::MOST_WORK {
         return None;
     }
-    for instruction in &instructions {
-        kernel.access(instruction);
+    let optional = kernel.optional(&instructions);
+    for (instruction, optional) in instructions.iter().zip(optional) {
+        kernel.access(instruction, optional);
     }
     let used = kernel
         .found
         .values()
-        .any(|access| access.reads || access.writes || access.updates || access.escapes);
+        .any(|access| access.perhaps != Uses::default() || access.escapes);
     used.then_some(kernel.found)
 }
 
 struct Kernel<'a> {
     params: HashMap<&'a str, Param>,
     registers: HashMap<&'a str, Value>,
-    /// Slots that are taken for addresses.
-    addresses: BTreeMap<(usize, usize), ()>,
+    /// Registers that depend on themselves, by the loop that they are of.
+    cycles: HashMap<&'a str, usize>,
+    /// Slots that are taken for addresses (`cvta`).
+    addresses: BTreeSet<Slot>,
     found: Accesses,
+    /// Slots looked at so far.
+    work: usize,
 }
 
 impl<'a> Kernel<'a> {
+    /// Past it the code counts as not understood: a first launch must not take long.
+    const MOST_WORK: usize = 1_000_000;
+
     /// Where an operand's value comes from.
-    fn value(&self, operand: &str) -> Value {
-        let mut value = Value::default();
+    fn value(&mut self, operand: &str) -> Value {
+        let mut value = Value {
+            less: is_negative(operand),
+            ..Value::default()
+        };
         for name in names(operand) {
             if let Some(known) = self.registers.get(name) {
+                self.work += 1 + known.slots.len();
                 value.join(known);
+                value.varies |= self.cycles.contains_key(name);
             } else if let Some(special) = name.strip_prefix('%') {
                 let special = special.split('.').next().unwrap_or_default();
                 value.varies |= VARYING.contains(&special);
             }
+        }
+        value
+    }
+
+    fn joined(&mut self, operands: &[&str]) -> Value {
+        let mut value = Value::default();
+        for operand in operands {
+            let one = self.value(operand);
+            value.join(&one);
         }
         value
     }
@@ -155,50 +214,88 @@ impl<'a> Kernel<'a> {
         changed
     }
 
+    /// The loop that both are of.
+    fn carries(&self, operand: &str, target: &str) -> bool {
+        let of = |operand: &str| names(operand).next().and_then(|name| self.cycles.get(name));
+        of(operand).is_some() && of(operand) == of(target)
+    }
+
+    /// A sum: what a loop adds in every round to what it carries is added 0 times at first.
+    fn sum(&mut self, target: &str, terms: &[(&str, Value)]) -> Value {
+        let carried = terms
+            .iter()
+            .any(|(operand, _)| self.carries(operand, target));
+        let mut sum = Value::default();
+        for (operand, term) in terms {
+            let stride = carried && !self.carries(operand, target);
+            let term = term.clone();
+            sum.join(&if stride { term.scaled() } else { term });
+        }
+        sum
+    }
+
     /// Passes values on through one instruction; true if that told anything new.
     fn flow(&mut self, instruction: &Instruction<'a>) -> bool {
         let operands = &instruction.operands;
         let Some((&target, sources)) = operands.split_first() else {
             return false;
         };
-        let memory = Value {
-            varies: true,
-            ..Value::default()
-        };
-        let value = match instruction.name {
-            "ld" if instruction.full.starts_with("ld.param") => {
+        if self.work > Self::MOST_WORK {
+            return false;
+        }
+        let value = match (instruction.name, sources) {
+            ("ld", _) if instruction.full.starts_with("ld.param") => {
                 return self.load_param(instruction, target, sources);
             }
-            // No register is set, or only predicates are.
-            "st" | "red" | "bra" | "bar" | "barrier" | "ret" | "exit" | "setp" | "prefetch"
-            | "prefetchu" | "membar" | "fence" | "trap" | "cp" | "call" | "brx" => return false,
-            "ld" | "ldu" | "atom" | "tex" | "tld4" | "suld" | "ldmatrix" | "shfl" | "vote"
-            | "match" => memory,
-            "mul" | "mad" | "shl" | "fma" => {
-                let mut value = match sources {
-                    [a, b, ..] => self.value(a).product(&self.value(b)),
-                    _ => Value::default(),
-                };
-                if let [_, _, c] = sources {
-                    value.join(&self.value(c));
-                }
+            // No register is set.
+            (
+                "st" | "red" | "bra" | "bar" | "barrier" | "ret" | "exit" | "prefetch"
+                | "prefetchu" | "membar" | "fence" | "trap" | "cp" | "call" | "brx",
+                _,
+            ) => return false,
+            (
+                "ld" | "ldu" | "atom" | "tex" | "tld4" | "suld" | "ldmatrix" | "vote" | "match",
+                _,
+            ) => Value::varying(),
+            ("mul" | "shl", [a, b, ..]) => {
+                let (a, b) = (self.value(a), self.value(b));
+                a.product(&b)
+            }
+            ("mad" | "fma", [a, b, c, ..]) => {
+                let (x, y, z) = (self.value(a), self.value(b), self.value(c));
+                self.sum(target, &[(a, x.product(&y)), (c, z)])
+            }
+            ("add", [a, b, ..]) => {
+                let (x, y) = (self.value(a), self.value(b));
+                self.sum(target, &[(a, x), (b, y)])
+            }
+            ("sub", [a, b, ..]) => {
+                let (x, y) = (self.value(a), self.value(b));
+                let mut difference = self.sum(target, &[(a, x), (b, y)]);
+                difference.less = true;
+                difference
+            }
+            ("neg" | "not", [a, ..]) => Value {
+                less: true,
+                ..self.value(a)
+            },
+            // The last is the predicate.
+            ("selp" | "slct", [a, b, ..]) => self.joined(&[a, b]),
+            // The value of another lane's register.
+            ("shfl", [a, ..]) => {
+                let mut value = self.value(a);
+                value.varies = true;
                 value
             }
-            "cvta" => {
-                let value = self.value(sources.first().copied().unwrap_or_default());
+            ("cvta", [a, ..]) => {
+                let value = self.value(a);
                 let mut told = false;
                 for slot in value.slots.keys() {
-                    told |= self.addresses.insert(*slot, ()).is_none();
+                    told |= self.addresses.insert(*slot);
                 }
                 return self.assign(target, &value) | told;
             }
-            _ => {
-                let mut value = Value::default();
-                for source in sources {
-                    value.join(&self.value(source));
-                }
-                value
-            }
+            _ => self.joined(sources),
         };
         self.assign(target, &value)
     }
@@ -215,11 +312,7 @@ impl<'a> Kernel<'a> {
             .map_or(("", Some(0)), |source| place(source));
         let Some(param) = self.params.get(name).copied() else {
             // What a call returned.
-            let unknown = Value {
-                varies: true,
-                ..Value::default()
-            };
-            return self.assign(target, &unknown);
+            return self.assign(target, &Value::varying());
         };
         let size = size_of(instruction.full);
         let mut changed = false;
@@ -239,16 +332,43 @@ impl<'a> Kernel<'a> {
         changed
     }
 
-    /// Notes what one instruction does with memory.
-    fn access(&mut self, instruction: &Instruction<'a>) {
-        let operands = &instruction.operands;
-        let all = |kernel: &Self| {
-            let mut value = Value::default();
-            for operand in operands {
-                value.join(&kernel.value(operand));
+    /// For each instruction, whether a `bool` parameter decides if it is executed: by its
+    /// own predicate, or because a branch ahead leads past it.
+    fn optional(&mut self, instructions: &[Instruction<'a>]) -> Vec<bool> {
+        let labels: HashMap<&str, usize> = instructions
+            .iter()
+            .enumerate()
+            .flat_map(|(place, instruction)| {
+                instruction.labels.iter().map(move |label| (*label, place))
+            })
+            .collect();
+        let mut optional = vec![false; instructions.len()];
+        for (place, instruction) in instructions.iter().enumerate() {
+            let by_flag = instruction.guard.is_some_and(|guard| {
+                let guard = self.value(guard);
+                !guard.varies
+                    && !guard.slots.is_empty()
+                    && guard.slots.keys().all(|slot| slot.1 == 1)
+            });
+            // An unconditional branch out of such a part leads past the other part.
+            let skips = instruction.name == "bra"
+                && (by_flag || (instruction.guard.is_none() && optional[place]));
+            let target = instruction
+                .operands
+                .first()
+                .and_then(|label| labels.get(label));
+            match target {
+                Some(&target) if skips && target > place => optional[place + 1..target].fill(true),
+                _ => optional[place] |= by_flag,
             }
-            value
-        };
+        }
+        optional
+    }
+
+    /// Notes what one instruction does with memory.
+    fn access(&mut self, instruction: &Instruction<'a>, optional: bool) {
+        let operands = &instruction.operands;
+        let strong = is_strong(instruction);
         match (instruction.name, &operands[..]) {
             ("ld", [_, place, ..]) if instruction.full.starts_with("ld.param") => {
                 // A place that is computed may be any of the parameter's.
@@ -261,35 +381,33 @@ impl<'a> Kernel<'a> {
                 }
             }
             ("ld" | "ldu", [_, place, ..]) => {
-                self.touch(place, |access| match is_strong(instruction) {
-                    true => access.updates = true,
-                    false => access.reads = true,
+                self.touch(place, optional, |uses| match strong {
+                    true => uses.polls = true,
+                    false => uses.reads = true,
                 });
             }
             ("st", [place, value, ..]) => {
                 if !instruction.full.starts_with("st.param") {
-                    self.touch(place, |access| match is_strong(instruction) {
-                        true => access.updates = true,
-                        false => access.writes = true,
+                    self.touch(place, optional, |uses| match strong {
+                        true => uses.updates = true,
+                        false => uses.writes = true,
                     });
                 }
                 let value = self.value(value);
                 self.escape(&value);
             }
             ("atom", [_, place, rest @ ..]) | ("red", [place, rest @ ..]) => {
-                self.touch(place, |access| access.updates = true);
-                for operand in rest {
-                    let value = self.value(operand);
-                    self.escape(&value);
-                }
+                self.touch(place, optional, |uses| uses.updates = true);
+                let value = self.joined(rest);
+                self.escape(&value);
             }
             ("cp", [_, place, ..]) if instruction.full.starts_with("cp.async.c") => {
-                self.touch(place, |access| access.reads = true);
+                self.touch(place, optional, |uses| uses.reads = true);
             }
             ("cp", _) if instruction.full.starts_with("cp.async.") && operands.len() < 2 => {}
             (name, _) if UNDERSTOOD.contains(&name) => {}
             _ => {
-                let value = all(self);
+                let value = self.joined(operands);
                 self.escape(&value);
             }
         }
@@ -299,7 +417,7 @@ impl<'a> Kernel<'a> {
             for name in names(operand) {
                 if let Some(param) = self.params.get(name).copied() {
                     for at in (param.offset..param.offset + param.size).step_by(8) {
-                        self.found.entry(at).or_default().escapes = true;
+                        self.escaped(at);
                     }
                 }
             }
@@ -307,30 +425,41 @@ impl<'a> Kernel<'a> {
     }
 
     /// Notes an access by the address in `[register+16]`.
-    fn touch(&mut self, place: &str, note: impl Fn(&mut Access)) {
-        let value = self.value(place);
-        let wide: Vec<(usize, usize)> = value
+    fn touch(&mut self, place: &str, optional: bool, note: impl Fn(&mut Uses)) {
+        let mut value = self.value(place);
+        value.less |= place.contains("+-");
+        let wide: Vec<Slot> = value
             .slots
             .keys()
             .copied()
             .filter(|slot| slot.1 == 8)
             .collect();
-        let known: Vec<(usize, usize)> = wide
+        if wide.is_empty() {
+            self.escape_pieces(&value);
+            return;
+        }
+        let known: Vec<Slot> = wide
             .iter()
             .copied()
-            .filter(|slot| self.addresses.contains_key(slot))
+            .filter(|slot| self.addresses.contains(slot))
             .collect();
         // Where nothing says which of several is the address, each may be.
         let bases = if known.is_empty() { &wide } else { &known };
+        let shifts = |slot: &&Slot, part: &Part| *part == Part::Shift && !bases.contains(slot);
+        let shifted = value.slots.iter().any(|(slot, part)| shifts(&slot, part));
         for base in bases {
-            let access = self.found.entry(base.0).or_default();
-            note(access);
-            for (&(offset, size), part) in &value.slots {
-                let shift = Param { offset, size };
-                if *part == Part::Shift
-                    && !bases.contains(&(offset, size))
-                    && !access.shifts.contains(&shift)
-                {
+            let access = self.found.entry((base.0, shifted)).or_default();
+            note(&mut access.perhaps);
+            if !optional && bases.len() == 1 {
+                note(&mut access.surely);
+            }
+            access.back |= value.less;
+            for (slot, _) in value.slots.iter().filter(|(slot, part)| shifts(slot, part)) {
+                let shift = Param {
+                    offset: slot.0,
+                    size: slot.1,
+                };
+                if !access.shifts.contains(&shift) {
                     access.shifts.push(shift);
                 }
             }
@@ -340,10 +469,75 @@ impl<'a> Kernel<'a> {
     fn escape(&mut self, value: &Value) {
         for &(offset, size) in value.slots.keys() {
             if size == 8 {
-                self.found.entry(offset).or_default().escapes = true;
+                self.escaped(offset);
+            }
+        }
+        self.escape_pieces(value);
+    }
+
+    /// An address may be put together from pieces of a parameter.
+    fn escape_pieces(&mut self, value: &Value) {
+        for &(offset, size) in value.slots.keys() {
+            let at = offset / 8 * 8;
+            let whole = |param: &&Param| param.offset <= at && at + 8 <= param.offset + param.size;
+            if size < 8
+                && self
+                    .params
+                    .values()
+                    .any(|param| whole(&param) && param.size > 8)
+            {
+                self.escaped(at);
             }
         }
     }
+
+    fn escaped(&mut self, at: usize) {
+        self.found.entry((at, false)).or_default().escapes = true;
+    }
+}
+
+/// The registers that depend on themselves, numbered by loop.
+fn cycles<'a>(instructions: &[Instruction<'a>]) -> HashMap<&'a str, usize> {
+    let mut graph = DiGraph::<&str, ()>::new();
+    let mut nodes = HashMap::new();
+    for instruction in instructions {
+        let Some((target, sources)) = instruction.operands.split_first() else {
+            continue;
+        };
+        if matches!(
+            instruction.name,
+            "ld" | "ldu" | "st" | "red" | "atom" | "bra" | "call"
+        ) {
+            continue;
+        }
+        for to in names(target).filter(|name| name.starts_with('%')) {
+            let to = *nodes.entry(to).or_insert_with(|| graph.add_node(to));
+            for from in sources
+                .iter()
+                .flat_map(|source| names(source))
+                .filter(|name| name.starts_with('%'))
+            {
+                let from = *nodes.entry(from).or_insert_with(|| graph.add_node(from));
+                graph.add_edge(from, to, ());
+            }
+        }
+    }
+    // Not Tarjan's, which takes stack for each register.
+    let mut cycles = HashMap::new();
+    for (number, members) in kosaraju_scc(&graph).into_iter().enumerate() {
+        let is_cycle = members.len() > 1 || graph.find_edge(members[0], members[0]).is_some();
+        if is_cycle {
+            cycles.extend(members.into_iter().map(|node| (graph[node], number)));
+        }
+    }
+    cycles
+}
+
+/// Whether an operand is a negative number.
+fn is_negative(operand: &str) -> bool {
+    operand
+        .strip_prefix('-')
+        .is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
 }
 
 /// Whether a load or store is *strong*: made to meet others at the same time (PTX ISA,
@@ -453,8 +647,10 @@ const UNDERSTOOD: &[&str] = &[
 
 /// The instructions of a kernel's body, in the order of the text.
 fn instructions(body: &str) -> impl Iterator<Item = Instruction<'_>> {
-    body.split(';').filter_map(|statement| {
+    let mut labels = Vec::new();
+    body.split(';').filter_map(move |statement| {
         let mut text = statement;
+        let mut guard = None;
         loop {
             text = text.trim_start_matches(|letter: char| {
                 letter.is_whitespace() || matches!(letter, '{' | '}')
@@ -462,26 +658,29 @@ fn instructions(body: &str) -> impl Iterator<Item = Instruction<'_>> {
             if text.starts_with(".loc") || text.starts_with(".file") {
                 text = text.split_once('\n')?.1;
             } else if let Some(rest) = text.strip_prefix('@') {
-                text = rest.split_once(char::is_whitespace)?.1;
+                let (predicate, rest) = rest.split_once(char::is_whitespace)?;
+                guard = Some(predicate);
+                text = rest;
             } else if let Some((label, rest)) = text.split_once(':')
                 && label
                     .chars()
                     .all(|letter| letter.is_alphanumeric() || matches!(letter, '_' | '$' | '%'))
             {
+                labels.push(label);
                 text = rest;
             } else {
                 break;
             }
         }
-        if text.starts_with('.') {
-            return None;
-        }
         let (full, operands) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         let name = full.split('.').next().unwrap_or_default();
+        // Directives begin with a dot.
         (!name.is_empty()).then(|| Instruction {
             name,
             full,
             operands: split_operands(operands),
+            guard,
+            labels: std::mem::take(&mut labels),
         })
     })
 }
@@ -555,30 +754,41 @@ mod tests {
         ld.param.u32 %r2, [k_param_2];\ncvta.to.global.u64 %rd3, %rd1;\ncvta.to.global.u64 %rd4, %rd2;
         mov.u32 %r1, %tid.x;\nmul.wide.u32 %rd5, %r1, 4;\nadd.s64 %rd6, %rd3, %rd5;\n";
 
-    fn two(body: &str) -> Accesses {
-        of(TWO, &format!("{LOADED}{body}")).unwrap()
+    fn two(body: &str) -> BTreeMap<usize, Access> {
+        by_slot(of(TWO, &format!("{LOADED}{body}")).unwrap())
+    }
+
+    /// For slots that are used one way only.
+    fn by_slot(accesses: Accesses) -> BTreeMap<usize, Access> {
+        let slots: BTreeMap<usize, Access> = accesses
+            .iter()
+            .map(|((at, _), access)| (*at, access.clone()))
+            .collect();
+        assert_eq!(slots.len(), accesses.len(), "{accesses:?}");
+        slots
     }
 
     #[test]
     fn reads_writes_and_updates_are_told_apart() {
         let found = two("ld.global.f32 %f1, [%rd6];\nst.global.f32 [%rd4+4], %f1;");
-        assert!(found[&0].reads && !found[&0].writes && found[&0].shifts.is_empty());
-        assert!(found[&8].writes && !found[&8].reads && !found[&8].escapes);
+        assert!(found[&0].surely.reads && !found[&0].surely.writes && found[&0].shifts.is_empty());
+        assert!(found[&8].surely.writes && !found[&8].surely.reads && !found[&8].escapes);
         let found =
             two("@%p1 red.global.add.u32 [%rd6], 1;\natom.global.add.u32 %r9, [%rd4], %r2;");
-        assert!(found[&0].updates && !found[&0].writes && found[&8].updates);
+        assert!(found[&0].surely.updates && !found[&0].surely.writes && found[&8].surely.updates);
         let found = two("ld.global.v2.f32 {%f1, %f2}, [%rd6];");
         assert!(
-            found[&0].reads && !found.contains_key(&8),
+            found[&0].surely.reads && !found.contains_key(&8),
             "the second is not used"
         );
     }
 
     #[test]
-    fn loads_and_stores_that_threads_synchronize_with_are_updates() {
+    fn loads_and_stores_that_threads_synchronize_with_are_told_apart() {
         let found =
             two("ld.acquire.gpu.global.u32 %r9, [%rd6];\nst.volatile.global.u32 [%rd4], %r2;");
-        assert!(found[&0].updates && !found[&0].reads && found[&8].updates && !found[&8].writes);
+        assert!(found[&0].surely.polls && !found[&0].surely.reads);
+        assert!(found[&8].surely.updates && !found[&8].surely.writes);
     }
 
     #[test]
@@ -609,7 +819,7 @@ mod tests {
         let found = two(
             "$L__BB0_1:\nst.global.u32 [%rd9], 0;\nadd.s64 %rd9, %rd10, 4;\nmov.u64 %rd10, %rd9;\nmov.u64 %rd10, %rd6;\n@%p1 bra $L__BB0_1;",
         );
-        assert!(found[&0].writes);
+        assert!(found[&0].surely.writes);
     }
 
     #[test]
@@ -620,23 +830,30 @@ mod tests {
         assert!(two("st.global.u64 [%rd4], %rd3;")[&0].escapes);
         assert!(two("multimem.red.global.add.u32 [%rd6], 1;")[&0].escapes);
         assert!(two("cp.async.bulk.shared.global [%r9], [%rd6], 16, [%r8];")[&0].escapes);
-        assert!(two("cp.async.ca.shared.global [%r9], [%rd6], 16;\ncp.async.wait_all;")[&0].reads);
+        assert!(
+            two("cp.async.ca.shared.global [%r9], [%rd6], 16;\ncp.async.wait_all;")[&0]
+                .surely
+                .reads
+        );
     }
 
     #[test]
     fn structures_are_told_by_slot() {
         let params = ".param .align 8 .b8 k_param_0[24], .param .u32 k_param_1";
         let found = of(params, "ld.param.u64 %rd1, [k_param_0+16];\ncvta.to.global.u64 %rd2, %rd1;\nst.global.u32 [%rd2], 0;").unwrap();
+        let found = by_slot(found);
         assert_eq!(found.keys().collect::<Vec<_>>(), [&16]);
         // A place that is computed.
         let found = of(params, "mov.b64 %rd1, k_param_0;\nadd.s64 %rd2, %rd1, %rd9;\nld.param.u64 %rd3, [%rd2];\nst.u32 [%rd3], 0;").unwrap();
+        let found = by_slot(found);
         assert!([0, 8, 16].iter().all(|slot| found[slot].escapes));
         let found = of(
             params,
             "ld.param.v2.u64 {%rd1, %rd2}, [k_param_0];\nld.u32 %r1, [%rd1];\nst.u32 [%rd2], %r1;",
         )
         .unwrap();
-        assert!(found[&0].reads && found[&8].writes);
+        let found = by_slot(found);
+        assert!(found[&0].surely.reads && found[&8].surely.writes);
     }
 
     #[test]
@@ -671,7 +888,7 @@ mod tests {
             let body = format!(
                 "ld.param.u64 %rd1, [{place}];\nst.global.u32 [%rd1], 0;\nst.global.u32 [%rd2], 0;\nld.param.u64 %rd2, [k_param_1];"
             );
-            let found = of(TWO, &body).unwrap();
+            let found = by_slot(of(TWO, &body).unwrap());
             assert_eq!(found.keys().collect::<Vec<_>>(), [&8], "{place}");
         }
         let endless = ".param .align 8 .b8 k_param_0[1152921504606846976]";
@@ -679,5 +896,121 @@ mod tests {
             of(endless, "mov.b64 %rd1, k_param_0;\nst.u64 [%rd1], %rd1;"),
             None
         );
+    }
+
+    /// What is used at the pointer itself, and where something is added to it.
+    fn ways(accesses: &Accesses, at: usize) -> (Uses, Uses) {
+        let of = |shifted| {
+            accesses
+                .get(&(at, shifted))
+                .map_or_else(Uses::default, |access| access.surely)
+        };
+        (of(false), of(true))
+    }
+
+    #[test]
+    fn a_loops_stride_is_no_offset() {
+        // for (i = thread; ...; i += n) p[i] = 1
+        let found = two(
+            "mov.u64 %rd9, %rd6;\n$L__BB0_1:\nst.global.u32 [%rd9], 0;\nmul.wide.s32 %rd8, %r2, 4;\n\
+             add.s64 %rd9, %rd9, %rd8;\n@%p1 bra $L__BB0_1;",
+        );
+        assert!(found[&0].surely.writes && found[&0].shifts.is_empty());
+        // for (j = 0; ...; j++) p[j * n + thread] = 1
+        let found = two(
+            "mov.u32 %r7, 0;\n$L__BB0_1:\nmad.lo.s32 %r8, %r7, %r2, %r1;\nmul.wide.s32 %rd8, %r8, 4;\n\
+             add.s64 %rd9, %rd3, %rd8;\nst.global.u32 [%rd9], 0;\nadd.s32 %r7, %r7, 1;\n@%p1 bra $L__BB0_1;",
+        );
+        assert!(found[&0].surely.writes && found[&0].shifts.is_empty());
+    }
+
+    #[test]
+    fn a_pointer_is_used_with_and_without_an_offset() {
+        let body = "ld.global.f32 %f1, [%rd6];\nmul.wide.s32 %rd7, %r2, 4;\nadd.s64 %rd8, %rd6, %rd7;\nst.global.f32 [%rd8], %f1;";
+        let found = of(TWO, &format!("{LOADED}{body}")).unwrap();
+        let (plain, shifted) = ways(&found, 0);
+        assert!(plain.reads && !plain.writes && shifted.writes && !shifted.reads);
+    }
+
+    #[test]
+    fn the_end_of_a_range_is_told() {
+        for body in [
+            "ld.global.u32 %r9, [%rd3+-4];",
+            "add.s64 %rd9, %rd3, -8;\nld.global.u32 %r9, [%rd9];",
+            "sub.s64 %rd9, %rd3, %rd5;\nld.global.u32 %r9, [%rd9];",
+            "neg.s32 %r8, %r1;\nmul.wide.s32 %rd8, %r8, 4;\nadd.s64 %rd9, %rd3, %rd8;\nld.global.u32 %r9, [%rd9];",
+        ] {
+            assert!(two(body)[&0].back, "{body}");
+        }
+        assert!(!two("ld.global.u32 %r9, [%rd6+4];")[&0].back);
+    }
+
+    #[test]
+    fn what_a_flag_or_a_choice_decides_is_not_sure() {
+        let params = ".param .u64 k_param_0, .param .u64 k_param_1, .param .u8 k_param_2";
+        let head = "ld.param.u64 %rd1, [k_param_0];\nld.param.u64 %rd2, [k_param_1];\nld.param.u8 %rs1, [k_param_2];\n\
+             cvta.to.global.u64 %rd3, %rd1;\ncvta.to.global.u64 %rd4, %rd2;\nsetp.eq.s16 %p1, %rs1, 0;\n";
+        // if (flag) p[0] = 1; else q[0] = p[0]; q[1] = 1
+        let body = "@%p1 bra $L_else;\nst.global.u32 [%rd3], 1;\nbra.uni $L_end;\n$L_else:\nld.global.u32 %r1, [%rd3];\n\
+             st.global.u32 [%rd4], %r1;\n$L_end:\nst.global.u32 [%rd4+4], 1;";
+        let found = by_slot(of(params, &format!("{head}{body}")).unwrap());
+        assert_eq!(found[&0].surely, Uses::default());
+        assert!(found[&0].perhaps.writes && found[&0].perhaps.reads);
+        assert!(found[&8].surely.writes, "the last store is no part of it");
+        let found = by_slot(of(params, &format!("{head}@%p1 st.global.u32 [%rd3], 1;")).unwrap());
+        assert!(found[&0].perhaps.writes && !found[&0].surely.writes);
+        let found = by_slot(
+            of(
+                params,
+                &format!("{head}selp.b64 %rd5, %rd3, %rd4, %p1;\nst.global.u32 [%rd5], 1;"),
+            )
+            .unwrap(),
+        );
+        assert!(
+            [0, 8]
+                .iter()
+                .all(|slot| found[slot].perhaps.writes && !found[slot].surely.writes)
+        );
+        // The end of the work is no flag.
+        let found =
+            two("setp.ge.s32 %p1, %r1, %r2;\n@%p1 bra $L_end;\nst.global.u32 [%rd6], 1;\n$L_end:");
+        assert!(found[&0].surely.writes);
+    }
+
+    #[test]
+    fn pointers_from_other_lanes_and_from_pieces_are_seen() {
+        let found = two(
+            "shfl.sync.idx.b32 %r8, %rd3, %r1, 31, -1;\ncvt.u64.u32 %rd9, %r8;\nst.global.u32 [%rd9], 0;\nld.global.u32 %r9, [%rd4];",
+        );
+        assert!(found[&0].surely.writes);
+        let params = ".param .align 4 .b8 k_param_0[32], .param .u64 k_param_1";
+        let found = by_slot(of(params, "ld.param.u32 %r1, [k_param_0+8];\nld.param.u32 %r2, [k_param_0+12];\nmov.b64 %rd1, {%r1, %r2};\n\
+             st.u32 [%rd1], 0;\nld.param.u64 %rd2, [k_param_1];\nld.global.u32 %r3, [%rd2];").unwrap());
+        assert!(found[&8].escapes && found[&32].surely.reads);
+    }
+
+    #[test]
+    fn work_is_bounded() {
+        use std::fmt::Write as _;
+        let params: Vec<String> = (0..200)
+            .map(|n| format!(".param .u64 k_param_{n}"))
+            .collect();
+        let mut body = String::new();
+        for n in 0..200 {
+            let _ = writeln!(
+                body,
+                "ld.param.u64 %rd{n}, [k_param_{n}];\nadd.s64 %rd900, %rd900, %rd{n};"
+            );
+        }
+        for n in 0..20_000 {
+            let _ = writeln!(
+                body,
+                "add.s64 %rd{}, %rd{}, 1;",
+                1001 + n,
+                if n == 0 { 900 } else { 1000 + n }
+            );
+        }
+        body.push_str("st.global.u32 [%rd21000], 0;");
+        assert_eq!(of(&params.join(", "), &body), None);
     }
 }

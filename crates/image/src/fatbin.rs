@@ -12,6 +12,9 @@ const KIND_CUBIN: u16 = 2;
 const FLAG_LZ4: u64 = 0x2000;
 const FLAG_ZSTD: u64 = 0x8000;
 
+/// More parts than nvcc ever puts into an image.
+const MOST_PARTS: usize = 4096;
+
 /// An entry's header is at least so long; up to its flags.
 const ENTRY_BYTES: usize = 48;
 
@@ -32,6 +35,8 @@ pub struct Packed<'a> {
     bytes: Cow<'a, [u8]>,
     /// Of the part, uncompressed.
     size: usize,
+    /// The compute capability it is made for, 90 for 9.0; 0 where the image does not say.
+    capability: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,8 +99,38 @@ impl<'a> Packed<'a> {
             packing: self.packing,
             bytes: self.bytes.into_owned().into(),
             size: self.size,
+            capability: self.capability,
         }
     }
+}
+
+/// Which part is the PTX of what runs on a device of `capability` (90 for 9.0; the newest
+/// device if not known), by its number from 0. The driver takes code compiled for the device's
+/// major capability, else the newest PTX that is not newer than the device; `None` where it
+/// takes code for an architecture of which there is no PTX of at most `longest` bytes, as that
+/// may do something else.
+#[must_use]
+pub fn text_that_runs(image: &[u8], capability: Option<u32>, longest: usize) -> Option<usize> {
+    let capability = capability.unwrap_or(u32::MAX);
+    let mut reader = Reader::default();
+    let parts: Vec<Packed<'_>> = core::iter::from_fn(|| reader.next_packed(image))
+        .take(MOST_PARTS)
+        .collect();
+    let newest = |kind| {
+        let fits =
+            move |packed: &&Packed<'_>| packed.kind == kind && packed.capability <= capability;
+        parts.iter().filter(fits).map(|packed| packed.capability)
+    };
+    let text = newest(Kind::Text).max()?;
+    let compiled = newest(Kind::Cubin)
+        .filter(|made| made / 10 == capability / 10 || capability == u32::MAX)
+        .max();
+    if compiled.is_some_and(|compiled| compiled != text) {
+        return None;
+    }
+    parts
+        .iter()
+        .position(|packed| packed.capability == text && packed.is_text(longest))
 }
 
 /// Whether an image holds PTX of at most `longest` bytes, as far as headers tell.
@@ -140,6 +175,7 @@ impl Reader {
                 packing: Packing::None,
                 bytes: image.into(),
                 size: image.len(),
+                capability: 0,
             });
         }
         if self.at == 0 {
@@ -185,6 +221,7 @@ fn entry(container: &[u8], at: usize) -> Option<(Packed<'_>, usize)> {
         packing,
         bytes: bytes.into(),
         size,
+        capability: u32_at(header, 28)?,
     };
     Some((packed, at + end))
 }
@@ -312,5 +349,45 @@ mod tests {
         assert!(holds_text(&image, 100) && !holds_text(&image, 10));
         assert!(holds_text(TEXT.as_bytes(), 100) && !holds_text(TEXT.as_bytes(), 10));
         assert!(!holds_text(b"\x7fELF", 100));
+    }
+
+    #[test]
+    fn the_text_is_that_of_the_code_that_runs() {
+        let image = |parts: &[(u16, u32)]| {
+            let parts: Vec<_> = parts
+                .iter()
+                .map(|(kind, _)| (*kind, 0, TEXT.as_bytes().to_vec(), TEXT.len()))
+                .collect();
+            container(&parts)
+        };
+        let with = |parts: &[(u16, u32)]| {
+            let mut bytes = image(parts);
+            let each = 64 + TEXT.len();
+            for (place, (_, capability)) in parts.iter().enumerate() {
+                let at = 16 + place * each + 28;
+                bytes[at..at + 4].copy_from_slice(&capability.to_le_bytes());
+            }
+            bytes
+        };
+        let runs =
+            |parts: &[(u16, u32)], capability| text_that_runs(&with(parts), capability, 1000);
+        let (ptx, cubin) = (KIND_PTX, KIND_CUBIN);
+        let both = [(ptx, 75), (cubin, 90), (ptx, 90)];
+        assert_eq!(runs(&both, Some(90)), Some(2));
+        assert_eq!(runs(&both, Some(80)), Some(0));
+        assert_eq!(runs(&both, Some(70)), None);
+        assert_eq!(runs(&both, None), Some(2));
+        assert_eq!(
+            runs(&[(ptx, 75), (cubin, 90)], Some(90)),
+            None,
+            "compiled from other text"
+        );
+        assert_eq!(runs(&[(ptx, 80), (cubin, 80)], Some(86)), Some(0));
+        assert_eq!(
+            runs(&[(ptx, 80), (cubin, 80)], Some(90)),
+            Some(0),
+            "compiled anew"
+        );
+        assert_eq!(text_that_runs(TEXT.as_bytes(), Some(90), 1000), Some(0));
     }
 }

@@ -19,8 +19,8 @@ mod fatbin;
 mod locate;
 mod ptx;
 
-pub use access::{Access, Accesses};
-pub use fatbin::{Packed, Part, Reader, holds_text};
+pub use access::{Access, Accesses, Uses};
+pub use fatbin::{Packed, Part, Reader, holds_text, text_that_runs};
 pub use locate::{Found, Memory, locate};
 
 use std::collections::BTreeMap;

@@ -25,6 +25,7 @@ fn launch(names: &mut Names, number: u64) -> Operation {
                     mode: Mode::Write,
                     shift: 0,
                     sure: false,
+                    back: false,
                 })
                 .collect(),
             layout_known: true,

@@ -169,6 +169,8 @@ pub struct Pointer {
     pub shift: u32,
     /// The kernel's code is known to use it.
     pub sure: bool,
+    /// The kernel's code may use what lies before it, so that it may be the end of that.
+    pub back: bool,
 }
 
 /// The bytes that a copy or fill touches: `rows` runs of `width` bytes, each

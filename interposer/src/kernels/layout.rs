@@ -5,7 +5,7 @@ use core::hash::Hasher as _;
 
 use rustc_hash::FxHasher;
 use smallvec::SmallVec;
-use streamcheck_image::{Access, Accesses, Param};
+use streamcheck_image::{Access, Accesses, Param, Uses};
 use streamcheck_model::{Mode, Pointer};
 
 /// Where parameters lie, and what is done with them.
@@ -31,6 +31,8 @@ struct Slot {
     mode: Mode,
     /// Whether the kernel was seen to use it, rather than to pass it on.
     sure: bool,
+    /// Whether it may use what lies before.
+    back: bool,
     /// What the kernel adds to it.
     shifts: Box<[SlotPlace]>,
 }
@@ -126,6 +128,7 @@ impl Layout {
                         // SAFETY: the caller's promise.
                         shift: unsafe { self.shift(parameters, &slot.shifts) },
                         sure: slot.sure,
+                        back: slot.back,
                     });
                 }
             }
@@ -158,6 +161,7 @@ impl Layout {
                         mode: parameter.mode,
                         shift: 0,
                         sure: false,
+                        back: false,
                     });
                 }
             }
@@ -229,7 +233,7 @@ impl Layout {
     /// Takes from the kernel's code what it does with which slot. Code for another layout
     /// says nothing.
     pub(super) fn with_code(mut self, accesses: &Accesses) -> Self {
-        let slot = |(&at, access): (&usize, &Access)| {
+        let slot = |(&(at, _), access): (&(usize, bool), &Access)| {
             let place = self.place(at, 8)?;
             let shifts = if access.escapes {
                 Some(Box::default())
@@ -243,7 +247,8 @@ impl Layout {
             Some(Slot {
                 place,
                 mode: mode_of_access(access, self.parameters[place.parameter].mode),
-                sure: access.reads || access.writes || access.updates,
+                sure: !access.escapes && access.surely != Uses::default(),
+                back: access.back,
                 shifts: shifts?,
             })
         };
@@ -299,14 +304,20 @@ impl Layout {
 /// What a kernel's code does with a pointer, in a parameter of which its type or size says
 /// what `stated` is.
 fn mode_of_access(access: &Access, stated: Mode) -> Mode {
+    let (surely, perhaps) = (access.surely, access.perhaps);
     if access.escapes {
         stated
-    } else if access.writes {
+    } else if surely.writes {
         Mode::Write
-    } else if access.updates {
+    } else if perhaps.writes {
+        Mode::Unknown
+    } else if surely.updates {
         Mode::Update
-    } else {
+    } else if surely.reads && !perhaps.updates {
         Mode::Read
+    } else {
+        // Polling races with plain writes alone.
+        Mode::Unknown
     }
 }
 
@@ -362,15 +373,26 @@ mod tests {
             offset: 40,
             size: 4,
         };
-        let access = |writes, shifts: &[Param]| Access {
-            reads: true,
-            writes,
-            shifts: shifts.to_vec(),
-            ..Access::default()
+        let access = |writes, shifts: &[Param]| {
+            let uses = Uses {
+                reads: true,
+                writes,
+                ..Uses::default()
+            };
+            Access {
+                surely: uses,
+                perhaps: uses,
+                shifts: shifts.to_vec(),
+                ..Access::default()
+            }
         };
         // A pointer, a structure of three, and an integer.
         let layout = Layout::from_sizes([8, 24, 8, 4].into_iter());
-        let accesses: Accesses = [(0, access(true, &[shift])), (24, access(false, &[]))].into();
+        let accesses: Accesses = [
+            ((0, true), access(true, &[shift])),
+            ((24, false), access(false, &[])),
+        ]
+        .into();
         let layout = layout.with_code(&accesses);
         let launch = |offset: u32| {
             let (pointer, triple, unused) = (
@@ -402,7 +424,7 @@ mod tests {
         assert!(launch(5)[0].shift != 0 && launch(5)[0].shift == launch(5)[0].shift);
         assert_ne!(launch(5)[0].shift, launch(6)[0].shift);
         // Code with a slot where this layout has none.
-        let other: Accesses = [(400, access(true, &[]))].into();
+        let other: Accesses = [((400, false), access(true, &[]))].into();
         assert_eq!(
             Layout::from_sizes([8].into_iter()).with_code(&other).used,
             None

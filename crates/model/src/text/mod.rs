@@ -34,7 +34,7 @@
 //! | `free_async p S`, `free p`, `free_host h`, `unmap p`, `release h` | memory is given back; `release` is the C library's `free` |
 //! | `… refused`, `… failed` after any of these or `unregister` | the call did not succeed |
 //! | `… begun` after the same | the call has not returned yet; it does at a line `ended`, `ended refused` or `ended failed` of the same thread |
-//! | `launch KERNEL S p read:q struct:r` | a kernel that may write `p`, only reads `q`, and has `r` in a by-value struct (`doubtful:r`: in a very large one); `update:p`: it only updates atomically; `p@7`: it adds a parameter of value 7; `p!`: its code is known to use it; `?` instead of pointers: its parameters are not known |
+//! | `launch KERNEL S p read:q struct:r` | a kernel that may write `p`, only reads `q`, and has `r` in a by-value struct (`doubtful:r`: in a very large one); `update:p`: it only updates atomically; `p@7`: it adds a parameter of value 7; `p!`: its code is known to use it; `p<`: it may use what lies before `p`; `?` instead of pointers: its parameters are not known |
 //! | `copy S a -> b BYTES` | `cudaMemcpyAsync`; the direction follows from what `a` and `b` are, or is `h2d`, `d2h`, `d2d`, `h2h` or `default` after the size |
 //! | `copy_sync a -> b BYTES` | `cudaMemcpy`, on the legacy stream; `copy_sync PT a -> b BYTES` on the per-thread one |
 //! | `fill S p BYTES`, `fill_sync p BYTES`, `fill_sync PT p BYTES` | the same for fills |
@@ -663,6 +663,10 @@ impl State {
                 Some(("doubtful", word)) => (Mode::Doubtful, word),
                 Some(_) => return Err(line.wrong(expected)),
             };
+            let (word, back) = match word.strip_suffix('<') {
+                Some(word) => (word, true),
+                None => (word, false),
+            };
             let (word, sure) = match word.strip_suffix('!') {
                 Some(word) => (word, true),
                 None => (word, false),
@@ -677,6 +681,7 @@ impl State {
                     mode,
                     shift,
                     sure,
+                    back,
                 }),
                 _ => return Err(line.wrong(expected)),
             }

@@ -97,7 +97,7 @@ fn region() -> impl Strategy<Value = Region> {
 
 fn pointer() -> impl Strategy<Value = Pointer> {
     (
-        any::<(u64, u32, bool)>(),
+        any::<(u64, u32, bool, bool)>(),
         prop_oneof![
             Just(Mode::Read),
             Just(Mode::Write),
@@ -106,11 +106,12 @@ fn pointer() -> impl Strategy<Value = Pointer> {
             Just(Mode::Doubtful)
         ],
     )
-        .prop_map(|((address, shift, sure), mode)| Pointer {
+        .prop_map(|((address, shift, sure, back), mode)| Pointer {
             address,
             mode,
             shift,
             sure,
+            back,
         })
 }
 
