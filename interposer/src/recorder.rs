@@ -14,8 +14,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use streamcheck_engine::{Engine, Finding, Summary};
 use streamcheck_model::{
-    Action, Call as ModelCall, Direction, HostMemory, MemoryKind, NameId, Operation, StackId,
-    StreamRef,
+    Action, Call as ModelCall, Direction, HostMemory, NameId, Operation, StackId, StreamRef,
 };
 use streamcheck_report::{Process, Settings};
 
@@ -355,12 +354,7 @@ pub(crate) fn are_unknown(addresses: &[u64]) -> Vec<bool> {
 /// Whether host memory that CUDA was never told of, and that copies use, begins at that
 /// address.
 pub(crate) fn begins_system_memory(address: u64) -> bool {
-    with_core(|core| {
-        let kind = |address: u64| core.engine.memory_kind(address);
-        kind(address) == Some(MemoryKind::System)
-            && kind(address.wrapping_sub(1)) != Some(MemoryKind::System)
-    })
-    .unwrap_or(false)
+    with_core(|core| core.engine.begins_system_memory(address)).unwrap_or(false)
 }
 
 /// The process ends of itself: what it holds still, it never freed.

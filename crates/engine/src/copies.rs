@@ -305,6 +305,15 @@ impl Engine {
         }
     }
 
+    /// Whether host memory that CUDA was never told of, and that copies use, is known to
+    /// begin at `address`.
+    #[must_use]
+    pub fn begins_system_memory(&self, address: u64) -> bool {
+        self.memory
+            .live(address)
+            .is_some_and(|block| block.kind == MemoryKind::System && block.address == address)
+    }
+
     /// Host memory that CUDA was never told of is in use until the copy is complete.
     fn system_memory(&mut self, region: Region, birth: Access, call: &Call) {
         let (start, end) = (region.address, region.end());

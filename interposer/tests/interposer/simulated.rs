@@ -147,10 +147,12 @@ fn a_batchs_pageable_target_has_to_live_until_it_is_written() {
         "batch-targets",
         "batch-targets-any",
         "batch-targets-during-call",
+        "batch-targets-side-by-side",
     ] {
         assert_eq!(see(name).rules, ["SC107"], "{name}");
     }
     clean("batch-targets-waited");
+    clean("batch-targets-side-by-side-waited");
 }
 
 #[test]
