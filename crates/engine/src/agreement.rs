@@ -558,7 +558,10 @@ impl Run {
             };
             block.free = at.or(self.reference.host);
             if waits {
-                let scope = Scope::Context(device, context);
+                let scope = match kind {
+                    FreeKind::Sync => Scope::Context(device, context),
+                    _ => self.here(),
+                };
                 self.reference.synchronize(scope, false);
             }
         }

@@ -572,9 +572,13 @@ impl Engine {
                 found.extend(judged);
                 // Host addresses go back to the C library, which may hand them out
                 // for anything; only device addresses are CUDA's alone.
-                // Not of the device's other contexts (seen).
-                let scope =
-                    Scope::Context(DeviceId(allocation.birth.op.device), allocation.context);
+                // Not of the device's other contexts, and of host memory where it is
+                // freed (both seen).
+                let scope = if memory.is_host() {
+                    here(call)
+                } else {
+                    Scope::Context(DeviceId(allocation.birth.op.device), allocation.context)
+                };
                 if kind != FreeKind::Import
                     && matches!(
                         memory,

@@ -80,7 +80,11 @@ static int importer(bool pooled, int socket) {
     fprintf(stderr, "the importer reads on device %d\n", reader);
     cudaStream_t s1 = new_stream();
     float *copy = device<float>(N), *host = pinned<float>(N);
-    CHECK(cudaStreamWaitEvent(s1, filled, 0));
+    // In a stream of the event's own device: elsewhere the wait for an imported event ends the process (driver 580).
+    on(0);
+    CHECK(cudaStreamWaitEvent(s0, filled, 0));
+    on(reader);
+    across(0, s0, s1);
     scale(shared, copy, N, 2, 0, s1);
     CHECK(cudaMemcpyAsync(host, copy, BYTES, cudaMemcpyDeviceToHost, s1));
     if (pooled) {
@@ -145,6 +149,7 @@ int main(int argc, char **argv) {
     int status = -1;
     REQUIRE(waitpid(child, &status, 0) == child);
     if (WIFEXITED(status) && WEXITSTATUS(status) == 77) return 77;
+    if (status != 0) fprintf(stderr, "the importer's status is %#x\n", status);
     REQUIRE(status == 0);
     if (pooled) {
         CHECK(cudaFreeAsync(p, s));
