@@ -40,7 +40,8 @@ pub struct Access {
     pub perhaps: Uses,
     /// It goes where it cannot be followed.
     pub escapes: bool,
-    /// Something may be taken off it first, so that it may be the end of what is used.
+    /// Something may be taken off it first, at every use, so that it may be the end of what
+    /// is used.
     pub back: bool,
     /// Parameters that are added to it: with other values it means another place.
     pub shifts: Vec<Param>,
@@ -53,6 +54,9 @@ pub type Accesses = BTreeMap<(usize, bool), Access>;
 
 /// A place among the parameters, and its size, in bytes.
 type Slot = (usize, usize);
+
+/// A test of a `bool` parameter, and one side of it.
+type Arm = (usize, bool);
 
 /// How a parameter enters a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,6 +85,20 @@ impl Value {
         }
     }
 
+    /// Any part of a parameter of which the address is taken.
+    fn of(param: Param) -> Self {
+        /// Larger ones would take too long to compare at each launch.
+        const LARGEST: usize = 256;
+        let mut value = Self::varying();
+        if param.size <= LARGEST {
+            let end = param.offset + param.size;
+            for at in (param.offset..end).step_by(8) {
+                value.slots.insert((at, (end - at).min(8)), Part::Shift);
+            }
+        }
+        value
+    }
+
     fn join(&mut self, other: &Self) {
         for (slot, part) in &other.slots {
             let mine = self.slots.entry(*slot).or_insert(*part);
@@ -88,6 +106,14 @@ impl Value {
         }
         self.varies |= other.varies;
         self.less |= other.less;
+    }
+
+    /// Whether taking something off may lead to what lies before the memory: off the
+    /// pointer itself, or off a number that no index was added to.
+    fn leads_back(&self) -> bool {
+        let small = self.slots.keys().any(|slot| slot.1 < 8);
+        let wide = self.slots.keys().any(|slot| slot.1 == 8);
+        !small && (wide || !self.varies)
     }
 
     /// The same, times something that begins at 0.
@@ -103,7 +129,9 @@ impl Value {
         let mut product = Self::default();
         for (one, by) in [(self, other), (other, self)] {
             let part = one.clone();
-            product.join(&if by.varies { part.scaled() } else { part });
+            // What begins elsewhere than at 0 keeps a summand one.
+            let from_zero = by.varies && by.slots.values().all(|part| *part == Part::Scale);
+            product.join(&if from_zero { part.scaled() } else { part });
         }
         product
     }
@@ -136,6 +164,8 @@ pub(crate) fn accesses(entry: &Entry<'_>) -> Option<Accesses> {
         cycles: cycles(&instructions),
         addresses: BTreeSet::new(),
         found: BTreeMap::new(),
+        sides: HashMap::new(),
+        ahead: BTreeSet::new(),
         work: 0,
     };
     // Each pass adds parameters to registers, of which there are few.
@@ -148,10 +178,11 @@ pub(crate) fn accesses(entry: &Entry<'_>) -> Option<Accesses> {
     if !settled || kernel.work > Kernel::MOST_WORK {
         return None;
     }
-    let optional = kernel.optional(&instructions);
-    for (instruction, optional) in instructions.iter().zip(optional) {
-        kernel.access(instruction, optional);
+    let arms = kernel.arms(&instructions);
+    for (instruction, arm) in instructions.iter().zip(arms) {
+        kernel.access(instruction, arm);
     }
+    kernel.settle();
     let used = kernel
         .found
         .values()
@@ -167,6 +198,10 @@ struct Kernel<'a> {
     /// Slots that are taken for addresses (`cvta`).
     addresses: BTreeSet<Slot>,
     found: Accesses,
+    /// What is done on either side of a test.
+    sides: HashMap<((usize, bool), usize), [Uses; 2]>,
+    /// Slots through which something at or after the pointer is used.
+    ahead: BTreeSet<usize>,
     /// Slots looked at so far.
     work: usize,
 }
@@ -177,12 +212,11 @@ impl<'a> Kernel<'a> {
 
     /// Where an operand's value comes from.
     fn value(&mut self, operand: &str) -> Value {
-        let mut value = Value {
-            less: is_negative(operand),
-            ..Value::default()
-        };
+        let mut value = Value::default();
         for name in names(operand) {
-            if let Some(known) = self.registers.get(name) {
+            if let Some(param) = self.params.get(name) {
+                value.join(&Value::of(*param));
+            } else if let Some(known) = self.registers.get(name) {
                 self.work += 1 + known.slots.len();
                 value.join(known);
                 value.varies |= self.cycles.contains_key(name);
@@ -258,29 +292,57 @@ impl<'a> Kernel<'a> {
                 _,
             ) => Value::varying(),
             ("mul" | "shl", [a, b, ..]) => {
-                let (a, b) = (self.value(a), self.value(b));
-                a.product(&b)
+                let (x, y) = (self.value(a), self.value(b));
+                let mut product = x.product(&y);
+                product.less |= is_negative(a) || is_negative(b);
+                product
             }
             ("mad" | "fma", [a, b, c, ..]) => {
                 let (x, y, z) = (self.value(a), self.value(b), self.value(c));
-                self.sum(target, &[(a, x.product(&y)), (c, z)])
+                let product = x.product(&y);
+                let less = is_negative(c) && product.leads_back();
+                let mut sum = self.sum(target, &[(a, product), (c, z)]);
+                sum.less |= less;
+                sum
             }
             ("add", [a, b, ..]) => {
                 let (x, y) = (self.value(a), self.value(b));
-                self.sum(target, &[(a, x), (b, y)])
+                let less = is_negative(b) && x.leads_back() || is_negative(a) && y.leads_back();
+                let mut sum = self.sum(target, &[(a, x), (b, y)]);
+                sum.less |= less;
+                sum
             }
             ("sub", [a, b, ..]) => {
                 let (x, y) = (self.value(a), self.value(b));
+                let less = x.leads_back();
                 let mut difference = self.sum(target, &[(a, x), (b, y)]);
-                difference.less = true;
+                difference.less |= less;
                 difference
+            }
+            // What limits an index, or takes it apart, is 0 where that is.
+            ("div" | "rem" | "and" | "shr" | "min" | "max" | "bfe", [a, b, rest @ ..]) => {
+                let (x, y) = (self.value(a), self.value(b));
+                let varies = x.varies || y.varies;
+                let mut value = self.joined(rest);
+                for part in [x, y] {
+                    let limits = varies && !part.varies;
+                    value.join(&if limits { part.scaled() } else { part });
+                }
+                value
             }
             ("neg" | "not", [a, ..]) => Value {
                 less: true,
                 ..self.value(a)
             },
-            // The last is the predicate.
-            ("selp" | "slct", [a, b, ..]) => self.joined(&[a, b]),
+            // Which of two numbers it is depends on what the last operand does.
+            ("selp" | "slct", [a, b, choice, ..]) => {
+                let mut value = self.joined(&[a, b]);
+                let choice = self.value(choice);
+                if !choice.varies && value.slots.keys().all(|slot| slot.1 < 8) {
+                    value.join(&choice);
+                }
+                value
+            }
             // The value of another lane's register.
             ("shfl", [a, ..]) => {
                 let mut value = self.value(a);
@@ -307,12 +369,13 @@ impl<'a> Kernel<'a> {
         target: &'a str,
         sources: &[&str],
     ) -> bool {
-        let (name, offset) = sources
-            .first()
-            .map_or(("", Some(0)), |source| place(source));
+        let source = sources.first().copied().unwrap_or_default();
+        let (name, offset) = place(source);
         let Some(param) = self.params.get(name).copied() else {
-            // What a call returned.
-            return self.assign(target, &Value::varying());
+            // What a call returned, or some part of a parameter.
+            let mut value = self.value(source);
+            value.varies = true;
+            return self.assign(target, &value);
         };
         let size = size_of(instruction.full);
         let mut changed = false;
@@ -332,9 +395,10 @@ impl<'a> Kernel<'a> {
         changed
     }
 
-    /// For each instruction, whether a `bool` parameter decides if it is executed: by its
-    /// own predicate, or because a branch ahead leads past it.
-    fn optional(&mut self, instructions: &[Instruction<'a>]) -> Vec<bool> {
+    /// For each instruction, which `bool` parameter's test decides whether it is executed,
+    /// by the test's place, and on which side of it: by its own predicate, or because a
+    /// branch ahead leads past it.
+    fn arms(&mut self, instructions: &[Instruction<'a>]) -> Vec<Option<Arm>> {
         let labels: HashMap<&str, usize> = instructions
             .iter()
             .enumerate()
@@ -342,31 +406,33 @@ impl<'a> Kernel<'a> {
                 instruction.labels.iter().map(move |label| (*label, place))
             })
             .collect();
-        let mut optional = vec![false; instructions.len()];
+        let mut arms = vec![None; instructions.len()];
         for (place, instruction) in instructions.iter().enumerate() {
-            let by_flag = instruction.guard.is_some_and(|guard| {
-                let guard = self.value(guard);
-                !guard.varies
-                    && !guard.slots.is_empty()
-                    && guard.slots.keys().all(|slot| slot.1 == 1)
-            });
-            // An unconditional branch out of such a part leads past the other part.
-            let skips = instruction.name == "bra"
-                && (by_flag || (instruction.guard.is_none() && optional[place]));
+            let by_flag = instruction
+                .guard
+                .is_some_and(|guard| self.value(guard).slots.keys().any(|slot| slot.1 == 1));
             let target = instruction
                 .operands
                 .first()
                 .and_then(|label| labels.get(label));
-            match target {
-                Some(&target) if skips && target > place => optional[place + 1..target].fill(true),
-                _ => optional[place] |= by_flag,
+            let ahead = target
+                .copied()
+                .filter(|target| instruction.name == "bra" && *target > place);
+            match (ahead, arms[place]) {
+                (Some(target), _) if by_flag => arms[place + 1..target].fill(Some((place, false))),
+                // The first part's end leads past the other part.
+                (Some(target), Some((test, false))) if instruction.guard.is_none() => {
+                    arms[place + 1..target].fill(Some((test, true)));
+                }
+                _ if by_flag => arms[place] = Some((place, false)),
+                _ => {}
             }
         }
-        optional
+        arms
     }
 
     /// Notes what one instruction does with memory.
-    fn access(&mut self, instruction: &Instruction<'a>, optional: bool) {
+    fn access(&mut self, instruction: &Instruction<'a>, arm: Option<Arm>) {
         let operands = &instruction.operands;
         let strong = is_strong(instruction);
         match (instruction.name, &operands[..]) {
@@ -381,14 +447,14 @@ impl<'a> Kernel<'a> {
                 }
             }
             ("ld" | "ldu", [_, place, ..]) => {
-                self.touch(place, optional, |uses| match strong {
+                self.touch(place, arm, |uses| match strong {
                     true => uses.polls = true,
                     false => uses.reads = true,
                 });
             }
             ("st", [place, value, ..]) => {
                 if !instruction.full.starts_with("st.param") {
-                    self.touch(place, optional, |uses| match strong {
+                    self.touch(place, arm, |uses| match strong {
                         true => uses.updates = true,
                         false => uses.writes = true,
                     });
@@ -397,12 +463,12 @@ impl<'a> Kernel<'a> {
                 self.escape(&value);
             }
             ("atom", [_, place, rest @ ..]) | ("red", [place, rest @ ..]) => {
-                self.touch(place, optional, |uses| uses.updates = true);
+                self.touch(place, arm, |uses| uses.updates = true);
                 let value = self.joined(rest);
                 self.escape(&value);
             }
             ("cp", [_, place, ..]) if instruction.full.starts_with("cp.async.c") => {
-                self.touch(place, optional, |uses| uses.reads = true);
+                self.touch(place, arm, |uses| uses.reads = true);
             }
             ("cp", _) if instruction.full.starts_with("cp.async.") && operands.len() < 2 => {}
             (name, _) if UNDERSTOOD.contains(&name) => {}
@@ -416,7 +482,8 @@ impl<'a> Kernel<'a> {
         for operand in operands.iter().filter(|_| !is_load) {
             for name in names(operand) {
                 if let Some(param) = self.params.get(name).copied() {
-                    for at in (param.offset..param.offset + param.size).step_by(8) {
+                    let whole = param.offset + param.size / 8 * 8;
+                    for at in (param.offset..whole).step_by(8) {
                         self.escaped(at);
                     }
                 }
@@ -425,9 +492,9 @@ impl<'a> Kernel<'a> {
     }
 
     /// Notes an access by the address in `[register+16]`.
-    fn touch(&mut self, place: &str, optional: bool, note: impl Fn(&mut Uses)) {
+    fn touch(&mut self, place: &str, arm: Option<Arm>, note: impl Fn(&mut Uses)) {
         let mut value = self.value(place);
-        value.less |= place.contains("+-");
+        value.less |= place.contains("+-") && value.leads_back();
         let wide: Vec<Slot> = value
             .slots
             .keys()
@@ -450,10 +517,17 @@ impl<'a> Kernel<'a> {
         for base in bases {
             let access = self.found.entry((base.0, shifted)).or_default();
             note(&mut access.perhaps);
-            if !optional && bases.len() == 1 {
-                note(&mut access.surely);
+            match arm {
+                _ if bases.len() > 1 => {}
+                None => note(&mut access.surely),
+                Some((test, side)) => {
+                    let sides = self.sides.entry(((base.0, shifted), test)).or_default();
+                    note(&mut sides[usize::from(side)]);
+                }
             }
-            access.back |= value.less;
+            if !value.less {
+                self.ahead.insert(base.0);
+            }
             for (slot, _) in value.slots.iter().filter(|(slot, part)| shifts(slot, part)) {
                 let shift = Param {
                     offset: slot.0,
@@ -463,6 +537,23 @@ impl<'a> Kernel<'a> {
                     access.shifts.push(shift);
                 }
             }
+        }
+    }
+
+    /// What is done on both sides of a test is done; a pointer through which nothing at or
+    /// after it is used may be an end.
+    fn settle(&mut self) {
+        for ((slot, _), [one, other]) in self.sides.drain() {
+            if let Some(access) = self.found.get_mut(&slot) {
+                let surely = &mut access.surely;
+                surely.reads |= one.reads && other.reads;
+                surely.writes |= one.writes && other.writes;
+                surely.updates |= one.updates && other.updates;
+                surely.polls |= one.polls && other.polls;
+            }
+        }
+        for ((at, _), access) in &mut self.found {
+            access.back = access.perhaps != Uses::default() && !self.ahead.contains(at);
         }
     }
 
@@ -1012,5 +1103,80 @@ mod tests {
         }
         body.push_str("st.global.u32 [%rd21000], 0;");
         assert_eq!(of(&params.join(", "), &body), None);
+    }
+
+    #[test]
+    fn a_use_ahead_makes_a_pointer_no_end() {
+        assert!(!two("ld.global.u32 %r9, [%rd6+-4];\nld.global.u32 %r8, [%rd6];")[&0].back);
+        // a[n - 1]
+        let found = two(
+            "mul.wide.s32 %rd7, %r2, 4;\nadd.s64 %rd8, %rd3, %rd7;\nld.global.u32 %r9, [%rd8+-4];",
+        );
+        assert!(!found[&0].back);
+        // i - i / n * n
+        let found = two(
+            "div.s32 %r4, %r1, %r2;\nmul.lo.s32 %r5, %r4, %r2;\nsub.s32 %r6, %r1, %r5;\nmul.wide.s32 %rd7, %r6, 4;\nadd.s64 %rd8, %rd3, %rd7;\nst.global.u32 [%rd8], 0;",
+        );
+        assert!(!found[&0].back);
+    }
+
+    #[test]
+    fn what_limits_an_index_is_no_offset() {
+        for limit in [
+            "div.s32 %r4, %r1, %r2;",
+            "rem.s32 %r4, %r1, %r2;",
+            "and.b32 %r4, %r1, %r2;",
+            "min.s32 %r4, %r1, %r2;",
+        ] {
+            let found = two(&format!(
+                "{limit}\nmul.wide.s32 %rd7, %r4, 4;\nadd.s64 %rd8, %rd3, %rd7;\nst.global.u32 [%rd8], 0;"
+            ));
+            assert!(found[&0].shifts.is_empty(), "{limit}");
+        }
+        // p[n / 2 + i]
+        let found = two(
+            "div.s32 %r4, %r2, 2;\nadd.s32 %r5, %r4, %r1;\nmul.wide.s32 %rd7, %r5, 4;\nadd.s64 %rd8, %rd3, %rd7;\nst.global.u32 [%rd8], 0;",
+        );
+        assert_eq!(found[&0].shifts.len(), 1);
+        // p[(n + i) * (n + i)]
+        let found = two(
+            "add.s32 %r4, %r2, %r1;\nmul.lo.s32 %r5, %r4, %r4;\nmul.wide.s32 %rd7, %r5, 4;\nadd.s64 %rd8, %rd3, %rd7;\nst.global.u32 [%rd8], 0;",
+        );
+        assert_eq!(found[&0].shifts.len(), 1);
+        // p[(n ? 1024 : 0) + i]
+        let found = two(
+            "setp.eq.s32 %p1, %r2, 0;\nselp.b32 %r4, 0, 1024, %p1;\nadd.s32 %r5, %r4, %r1;\nmul.wide.s32 %rd7, %r5, 4;\nadd.s64 %rd8, %rd3, %rd7;\nst.global.u32 [%rd8], 0;",
+        );
+        assert_eq!(found[&0].shifts.len(), 1);
+    }
+
+    #[test]
+    fn a_table_of_offsets_moves_the_place() {
+        let params = ".param .u64 k_param_0, .param .align 4 .b8 k_param_1[12]";
+        let body = "ld.param.u64 %rd1, [k_param_0];\ncvta.to.global.u64 %rd2, %rd1;\nmov.b64 %rd3, k_param_1;\nadd.s64 %rd4, %rd3, %rd9;\n\
+             ld.param.u32 %r1, [%rd4];\nmul.wide.s32 %rd5, %r1, 4;\nadd.s64 %rd6, %rd2, %rd5;\nst.global.u32 [%rd6], 0;";
+        let found = of(params, body).unwrap();
+        assert_eq!(
+            found[&(0, true)].shifts,
+            [
+                Param { offset: 8, size: 8 },
+                Param {
+                    offset: 16,
+                    size: 4
+                }
+            ]
+        );
+    }
+
+    #[test]
+    fn what_both_sides_of_a_flag_do_is_sure() {
+        let params = ".param .u64 k_param_0, .param .u64 k_param_1, .param .u8 k_param_2";
+        let body = "ld.param.u64 %rd1, [k_param_0];\nld.param.u64 %rd2, [k_param_1];\nld.param.u8 %rs1, [k_param_2];\n\
+             cvta.to.global.u64 %rd3, %rd1;\ncvta.to.global.u64 %rd4, %rd2;\nsetp.eq.s16 %p1, %rs1, 0;\nmov.u32 %r1, %tid.x;\n\
+             setp.gt.s32 %p2, %r1, 9;\nor.pred %p3, %p2, %p1;\n@%p3 bra $L_else;\nst.global.u32 [%rd3], 1;\nst.global.u32 [%rd4], 1;\n\
+             bra.uni $L_end;\n$L_else:\nst.global.u32 [%rd3], 2;\n$L_end:";
+        let found = by_slot(of(params, body).unwrap());
+        assert!(found[&0].surely.writes);
+        assert!(found[&8].perhaps.writes && !found[&8].surely.writes);
     }
 }
