@@ -334,11 +334,13 @@ impl<'a> Kernel<'a> {
                 less: true,
                 ..self.value(a)
             },
-            // Which of two numbers it is depends on what the last operand does.
+            // Which of two places it is depends on what the last operand does; of two pointers
+            // each may be used.
             ("selp" | "slct", [a, b, choice, ..]) => {
                 let mut value = self.joined(&[a, b]);
                 let choice = self.value(choice);
-                if !choice.varies && value.slots.keys().all(|slot| slot.1 < 8) {
+                let pointers = value.slots.keys().filter(|slot| slot.1 == 8).count();
+                if !choice.varies && pointers < 2 {
                     value.join(&choice);
                 }
                 value
@@ -1141,6 +1143,11 @@ mod tests {
         // p[(n + i) * (n + i)]
         let found = two(
             "add.s32 %r4, %r2, %r1;\nmul.lo.s32 %r5, %r4, %r4;\nmul.wide.s32 %rd7, %r5, 4;\nadd.s64 %rd8, %rd3, %rd7;\nst.global.u32 [%rd8], 0;",
+        );
+        assert_eq!(found[&0].shifts.len(), 1);
+        // (n ? p + 1024 : p)[i]
+        let found = two(
+            "setp.eq.s32 %p1, %r2, 0;\nadd.s64 %rd7, %rd3, 4096;\nselp.b64 %rd8, %rd3, %rd7, %p1;\nadd.s64 %rd9, %rd8, %rd5;\nst.global.u32 [%rd9], 0;",
         );
         assert_eq!(found[&0].shifts.len(), 1);
         // p[(n ? 1024 : 0) + i]
