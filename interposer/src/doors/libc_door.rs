@@ -372,6 +372,8 @@ struct Released {
     /// The watched ranges that it takes besides the one whose free is open: a
     /// thread has one open free.
     others: Vec<u64>,
+    /// What is to be watched again if the memory stays.
+    pageable: Vec<(u64, u64)>,
 }
 
 /// Records that memory which starts at `address` goes, if any of it is watched.
@@ -385,36 +387,46 @@ fn released(hook: &'static Hook, address: u64, size: impl FnOnce() -> usize) -> 
     let origin = thread::block().origin();
     let call = Call::enter(hook, origin)?;
     // `free` leaves `errno` alone, and so do locks that are waited for within it.
-    let mut taken = keeping_errno(|| guarded(|| taken(address, size())))?;
-    let first = taken.pop()?;
+    let taken = keeping_errno(|| guarded(|| taken(address, size())))?;
+    let pageable = taken.iter().filter(|range| range.pageable);
+    let pageable = pageable.map(|range| (range.start, range.end)).collect();
+    let mut others: Vec<u64> = taken.iter().map(|range| range.start).collect();
+    others.dedup();
+    let first = others.pop()?;
     let begun = call.begin_free(|_| Free::new(first, FreeKind::Libc));
     begun.then_some(Released {
         call,
-        others: taken,
+        others,
+        pageable,
     })
 }
 
-/// Where the watched ranges begin that a release of `size` bytes takes.
-fn taken(address: u64, size: usize) -> Vec<u64> {
+/// The watched ranges that a release of `size` bytes takes, by their first bytes.
+fn taken(address: u64, size: usize) -> Vec<Range> {
     let end = address.saturating_add(size as u64);
     if end <= LOWEST.load(Relaxed) {
         return Vec::new();
     }
-    let mut taken: Vec<u64> = change(|watched| watched.take(address, end))
-        .into_iter()
-        // Its copies may have ended, or it be part of a larger range.
-        .filter(|range| !range.pageable || recorder::begins_system_memory(range.start))
-        .map(|range| range.start)
-        .collect();
-    taken.dedup();
+    // Its copies may have ended, or it be part of a larger range.
+    let counts = |range: &Range| !range.pageable || recorder::begins_system_memory(range.start);
+    let mut taken = change(|watched| watched.take(address, end));
+    taken.retain(counts);
     taken
 }
 
 fn settle(released: Option<Released>, gone: bool) {
-    let Some(Released { call, others }) = released else {
+    let Some(Released {
+        call,
+        others,
+        pageable,
+    }) = released
+    else {
         return;
     };
     call.end_free(if gone { 0 } else { 2 });
+    if !gone && !pageable.is_empty() {
+        keeping_errno(|| guarded(|| change(|watched| watched.add_pageable(pageable.into_iter()))));
+    }
     if gone {
         for address in others {
             if call.begin_free(|_| Free::new(address, FreeKind::Libc)) {

@@ -146,6 +146,12 @@ static void batch_targets(const char *name) {
     OK(cudaMemcpyBatchAsync(targets, sources, sizes, 1, &attributes, &first, 1, one));
   }
   if (strstr(name, "waited")) OK(cudaStreamSynchronize(one));
+  if (strstr(name, "resized")) {
+    /* It stays where it is, and is in use still. */
+    char *same = realloc(host, (1 << 16) - 64);
+    if (same != host) puts("the block was moved");
+    host = same;
+  }
   free(host);
 }
 

@@ -148,6 +148,7 @@ fn a_batchs_pageable_target_has_to_live_until_it_is_written() {
         "batch-targets-any",
         "batch-targets-during-call",
         "batch-targets-side-by-side",
+        "batch-targets-resized",
     ] {
         assert_eq!(see(name).rules, ["SC107"], "{name}");
     }
