@@ -731,8 +731,9 @@ impl Engine {
     }
 
     /// What is written by other means ends no wait for a value.
+    #[inline]
     fn overwritten(&mut self, touch: &Touch) {
-        if touch.signals || touch.mode == Mode::Read {
+        if touch.signals || touch.mode == Mode::Read || !self.order.remembers_values() {
             return;
         }
         match touch.footprint {

@@ -685,6 +685,12 @@ impl Order {
         (self.submit(id, op), !open)
     }
 
+    /// Whether any value that a stream wrote may yet end a wait.
+    #[inline]
+    pub(crate) fn remembers_values(&self) -> bool {
+        self.values.any_written()
+    }
+
     /// The bytes from `start` to `end` are written by other means than a value write, or
     /// are other memory from now on.
     #[inline]
