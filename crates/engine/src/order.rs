@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 use std::num::NonZeroU32;
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use streamcheck_model::{
     Call, Condition, ContextId, DeviceId, Flag, Handle, NameId, StreamRef, ThreadId,
 };
@@ -316,7 +317,8 @@ impl Order {
             StreamKind::NonBlocking
         };
         let id = self.add(kind, handle, call);
-        self.created.insert(handle, id);
+        // One that had the handle was destroyed out of sight.
+        self.destroyed.extend(self.created.insert(handle, id));
         id
     }
 
@@ -415,26 +417,35 @@ impl Order {
         );
         self.leans |= news && reason == Reason::ImplicitSync;
         if !frontier.awaits().is_empty() {
-            let ended: Vec<(bool, Frontier)> = frontier
-                .awaits()
-                .iter()
-                .filter_map(|awaited| Some((awaited.guessed, self.ending(*awaited)?)))
-                .collect();
-            self.values.known(frontier.awaits());
-            for (guessed, write) in &ended {
-                let known = match reason {
-                    Reason::ImplicitSync => self.host.knows(write.epoch),
-                    _ => self.host.is_promised(write.epoch),
-                };
-                // Guesses may go round in a circle.
-                if !guessed || !known {
-                    self.host_learns(write, reason, call);
-                }
-            }
+            self.host_learns_endings(frontier.awaits(), reason, call);
             // What the host knows complete is behind no open wait.
             self.host.retain_awaits(|_| false);
         }
         news
+    }
+
+    /// The host knows these waits over, and what ended them, which may have come after
+    /// waits of its own.
+    #[cold]
+    fn host_learns_endings(&mut self, awaits: &[Awaited], reason: Reason, call: OpRef) {
+        let mut open: Vec<Awaited> = awaits.to_vec();
+        // Guesses may go round in a circle.
+        let mut seen: Vec<Awaited> = Vec::new();
+        while let Some(awaited) = open.pop() {
+            let again = |known: &Awaited| {
+                known.wait == awaited.wait && (known.guessed == awaited.guessed || !known.guessed)
+            };
+            if seen.iter().any(again) {
+                continue;
+            }
+            seen.push(awaited);
+            if let Some(write) = self.ending(awaited) {
+                open.extend_from_slice(write.awaits());
+                let news = learn(&mut self.graph, &mut self.host, &write, reason, Some(call));
+                self.leans |= news && reason == Reason::ImplicitSync;
+            }
+        }
+        self.values.known(&seen);
     }
 
     /// The write that ended a wait, if it is not known complete.
@@ -723,8 +734,11 @@ impl Order {
     fn gather(&mut self, scope: Scope, call: &Call, op: OpRef) -> StreamId {
         let line = self.meeting(scope, Meet::After, call);
         for id in self.streams_in(scope) {
-            let frontier = self.stream_mut(id).line.frontier();
-            self.learn(line, &frontier, Reason::Scope, Some(op));
+            // What has done nothing only knows what others did.
+            if self.stream(id).last.is_some() {
+                let frontier = self.stream_mut(id).line.frontier();
+                self.learn(line, &frontier, Reason::Scope, Some(op));
+            }
         }
         line
     }
@@ -817,17 +831,23 @@ impl Order {
     /// The host knows all of the stream's past complete; for the legacy stream,
     /// what an operation on it would wait for too. True if it knew all its work.
     pub(crate) fn synchronize_stream(&mut self, id: StreamId, reason: Reason, op: OpRef) -> bool {
-        if self.stream(id).kind == StreamKind::Legacy {
-            self.prepare(id);
+        let mut covered: SmallVec<[StreamId; 4]> = SmallVec::from_iter([id]);
+        if self.stream(id).kind == StreamKind::Legacy
+            && let Some(context) = self.contexts.get(&self.stream(id).context)
+        {
+            covered.extend_from_slice(&context.barrier);
         }
-        let (slot, work) = (self.stream(id).line.now().slot, self.stream(id).work);
-        let redundant = self.adds_nothing(None, slot, work);
-        let mut frontier = self.stream_mut(id).line.frontier();
-        if reason == Reason::Unseen {
-            frontier = frontier.guessed();
+        let mut redundant = true;
+        for id in covered {
+            let (slot, work) = (self.stream(id).line.now().slot, self.stream(id).work);
+            redundant &= self.adds_nothing(None, slot, work);
+            let mut frontier = self.stream_mut(id).line.frontier();
+            if reason == Reason::Unseen {
+                frontier = frontier.guessed();
+            }
+            self.host_learns(&frontier, reason, op);
+            self.know_waits_over(id, reason);
         }
-        self.host_learns(&frontier, reason, op);
-        self.know_waits_over(id, reason);
         redundant
     }
 
