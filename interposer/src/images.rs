@@ -76,7 +76,7 @@ struct Text {
 struct Module {
     image: Option<Arc<Image>>,
     /// What it was made of and ends with, or 0.
-    library: u64,
+    loaded_from: u64,
     home: Home,
 }
 
@@ -528,7 +528,7 @@ fn insert(handle: u64, image: Option<Arc<Image>>, library: bool) {
     let home = if library { Home::Anywhere } else { home() };
     let module = Module {
         image,
-        library: 0,
+        loaded_from: 0,
         home,
     };
     state()
@@ -552,7 +552,7 @@ pub(crate) unsafe fn module_of_library(status: u32, module: *const u64, library:
         if module != library {
             let entry = Module {
                 image,
-                library,
+                loaded_from: library,
                 home,
             };
             state.modules.insert(module, entry);
@@ -645,7 +645,7 @@ fn forget(f: impl FnOnce(&mut State)) {
 pub(crate) fn unloading(module: u64) -> Vec<u64> {
     let mut gone = Vec::new();
     forget(|state| {
-        let ends = |handle: u64, of: &Module| handle == module || of.library == module;
+        let ends = |handle: u64, of: &Module| handle == module || of.loaded_from == module;
         let ended = state.modules.extract_if(|&handle, of| ends(handle, of));
         let mut modules: Vec<u64> = ended.map(|(handle, _)| handle).collect();
         // Its image may not have been had.

@@ -10,7 +10,7 @@ use crate::json::Finding;
 struct Known {
     rule: RuleCode,
     /// How the library's file name begins.
-    library: &'static str,
+    file_name: &'static str,
     reason: &'static str,
 }
 
@@ -18,12 +18,12 @@ struct Known {
 const KNOWN: &[Known] = &[
     Known {
         rule: RuleCode::SC112,
-        library: "libnccl.so",
+        file_name: "libnccl.so",
         reason: "NCCL waits for its own events from the first use on, recorded or not",
     },
     Known {
         rule: RuleCode::SC201,
-        library: "libnccl.so",
+        file_name: "libnccl.so",
         reason: "NCCL sets up its communicators with pageable memory",
     },
 ];
@@ -38,7 +38,7 @@ pub(crate) fn reason(finding: &Finding) -> Option<String> {
                 .filter(|event| matches!(event.role, Role::Event | Role::Copy))
                 .filter_map(|event| event.stack.first()?.module.as_deref())
                 .filter_map(|module| module.rsplit('/').next())
-                .any(|file| file.starts_with(known.library))
+                .any(|file| file.starts_with(known.file_name))
     });
     known.map(|known| known.reason.to_owned())
 }

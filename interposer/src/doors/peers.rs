@@ -3,7 +3,7 @@
 //! A synchronous one is "asynchronous with respect to the host, but serialized with
 //! respect all pending and future asynchronous work in to the current device, the
 //! copy's source device, and the copy's destination device" (`cudaMemcpyPeer` in the
-//! runtime's reference).
+//! runtime's reference). Non-blocking streams were seen to take no part.
 
 use streamcheck_model::{Direction, Region};
 
@@ -47,7 +47,7 @@ fn copied(call: &Call, stream: usize, to: u64, from: u64, bytes: usize) {
 }
 
 hooks! { Runtime:
-    /// Reads and writes the bytes, after all earlier and before all later work of the devices
+    /// Reads and writes the bytes, after earlier and before later work of the devices' legacy and blocking streams
     fn cudaMemcpyPeer: (to: u64, to_device: i32, from: u64, from_device: i32, count: usize) after(call) {
         between(call, devices([to_device, from_device]), || copied(call, 0, to, from, count));
     }
@@ -67,7 +67,7 @@ mod driver {
     use super::*;
 
     hooks! { Driver:
-        /// Reads and writes the bytes, after all earlier and before all later work of the devices
+        /// Reads and writes the bytes, after earlier and before later work of the devices' legacy and blocking streams
         fn cuMemcpyPeer | cuMemcpyPeer_ptds: (
             to: u64, to_context: u64, from: u64, from_context: u64, count: usize,
         ) after(call) {

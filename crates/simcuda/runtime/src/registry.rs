@@ -27,7 +27,7 @@ struct Variable {
 
 struct Binary {
     wrapper: usize,
-    library: Option<u64>,
+    loaded: Option<u64>,
 }
 
 #[derive(Default)]
@@ -54,7 +54,7 @@ fn library(driver: &Driver, binary: usize) -> Status<u64> {
         .ok_or(INVALID_DEVICE_FUNCTION)?
     {
         Binary {
-            library: Some(library),
+            loaded: Some(library),
             ..
         } => return Ok(*library),
         Binary { wrapper, .. } => *wrapper as *const c_void,
@@ -75,7 +75,7 @@ fn library(driver: &Driver, binary: usize) -> Status<u64> {
     let winner = registry()
         .binaries
         .get_mut(&binary)
-        .map(|binary| *binary.library.get_or_insert(loaded));
+        .map(|binary| *binary.loaded.get_or_insert(loaded));
     if winner != Some(loaded) {
         // Another thread was faster, or the binary is gone.
         driver.cuLibraryUnload(false, loaded)?;
@@ -159,7 +159,7 @@ pub(crate) fn forget_loaded(driver: &Driver) {
         registry
             .binaries
             .values_mut()
-            .filter_map(|binary| binary.library.take())
+            .filter_map(|binary| binary.loaded.take())
             .collect()
     };
     for library in libraries {
@@ -192,7 +192,7 @@ extern "C" fn __cudaRegisterFatBinary(wrapper: usize) -> *mut usize {
         number,
         Binary {
             wrapper,
-            library: None,
+            loaded: None,
         },
     );
     // Freed by nobody: host code may ask for it until the process ends.
@@ -231,7 +231,7 @@ extern "C" fn __cudaUnregisterFatBinary(binary: *mut usize) {
         registry
             .binaries
             .remove(&number)
-            .and_then(|binary| binary.library)
+            .and_then(|binary| binary.loaded)
     };
     if let (Some(library), Ok(driver)) = (library, driver()) {
         // At exit there is nobody left to tell.

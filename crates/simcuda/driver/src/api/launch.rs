@@ -126,7 +126,7 @@ impl Launch {
         let kernel = s.functions.get(self.function).ok_or(INVALID_HANDLE)?;
         let home = s
             .libraries
-            .get(kernel.library)
+            .get(kernel.loaded_from)
             .ok_or(INVALID_HANDLE)?
             .context;
         if s.whole(lane.context) != s.whole(home.unwrap_or(current)) {

@@ -93,7 +93,7 @@ fn function(out: Out<u64>, library: u64, name: Text) -> Status {
                 let layout = owner.image.layout(name).ok_or(NOT_FOUND)?;
                 let c_name = CString::new(name).map_err(|_| INVALID_VALUE)?;
                 let function = Function {
-                    library,
+                    loaded_from: library,
                     name: c_name,
                     layout,
                     body,
@@ -279,7 +279,7 @@ api! {
         with_function(kernel, |_, _| out.put(kernel))
     }
     "cuKernelGetLibrary" 12050 => cuKernelGetLibrary(out: Out<u64>, kernel: u64) {
-        with_function(kernel, |_, function| out.put(function.library))
+        with_function(kernel, |_, function| out.put(function.loaded_from))
     }
     "cuKernelGetName" 12030 => cuKernelGetName(out: Out<*const c_char>, kernel: u64) { name(out, kernel) }
     "cuKernelGetParamInfo" 12040 => cuKernelGetParamInfo(kernel: u64, index: usize, offset: Out<usize>,
@@ -310,7 +310,7 @@ api! {
     }
     "cuFuncGetName" 12030 => cuFuncGetName(out: Out<*const c_char>, function: u64) { name(out, function) }
     "cuFuncGetModule" 11000 => cuFuncGetModule(out: Out<u64>, function: u64) {
-        with_function(function, |_, function| out.put(function.library))
+        with_function(function, |_, function| out.put(function.loaded_from))
     }
     "cuFuncGetAttribute" 2020 => cuFuncGetAttribute(value: Out<i32>, which: u32, function: u64) {
         attribute(value, which, function)

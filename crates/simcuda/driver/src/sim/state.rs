@@ -88,7 +88,7 @@ pub(crate) type KernelBody =
     unsafe extern "C" fn(*const *mut libc::c_void, *const u32, *const u32, u32);
 
 pub(crate) struct Function {
-    pub(crate) library: u64,
+    pub(crate) loaded_from: u64,
     pub(crate) name: CString,
     pub(crate) layout: Option<Vec<Param>>,
     pub(crate) body: Option<KernelBody>,
