@@ -2,10 +2,9 @@
 //! `cuLaunchKernel`.
 
 use super::launches::launched;
-use super::peers;
+use super::unseen_order;
 use crate::call::Call;
 use crate::hook::hooks;
-use crate::place;
 
 /// `cudaLaunchParams` (driver_types.h of CUDA 9 to 12).
 #[repr(C)]
@@ -18,15 +17,23 @@ struct RuntimeLaunch {
     stream: usize,
 }
 
+/// Records launches that come after all earlier and before all later work of their
+/// streams, whatever those are: more is taken as ordered, which never makes up a race.
+fn apart(call: &Call, launches: impl FnOnce()) {
+    unseen_order::host_waits(call);
+    launches();
+    unseen_order::host_waits(call);
+}
+
 hooks! { Runtime:
-    /// Each kernel is launched, after all earlier and before all later work of the device
+    /// Each kernel is launched, taken as ordered with everything
     fn cudaLaunchCooperativeKernelMultiDevice: (
         list: *const RuntimeLaunch, count: u32, flags: u32,
     ) after(call) {
         let _ = flags;
         // The flags may waive this order of the kernels among their streams' work;
         // taking it as kept never makes up a race.
-        peers::between(call, place::devices(), || {
+        apart(call, || {
             for index in 0..count as usize {
                 // SAFETY: the call succeeded with them.
                 let one = unsafe { &*list.add(index) };
@@ -59,10 +66,10 @@ mod driver {
     }
 
     hooks! { Driver:
-        /// Each kernel is launched, after all earlier and before all later work of the devices
+        /// Each kernel is launched, taken as ordered with everything
         fn cuLaunchCooperativeKernelMultiDevice: (list: *const Launch, count: u32, flags: u32) after(call) {
             let _ = flags;
-            peers::between(call, place::devices(), || {
+            apart(call, || {
                 for index in 0..count as usize {
                     // SAFETY: the call succeeded with them.
                     unsafe {
