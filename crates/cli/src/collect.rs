@@ -134,6 +134,7 @@ impl Merged {
             report.processes.clear();
             for finding in &mut report.findings {
                 finding.ranks.clear();
+                finding.process = None;
             }
         }
         Self { report, processes }

@@ -72,7 +72,7 @@ pub(crate) fn remarks(merged: &Merged, settings: &Settings) -> Vec<String> {
         return Vec::new();
     };
     for finding in &merged.report.findings {
-        suppressions.reason(finding);
+        suppressions.recognize(finding);
     }
     suppressions.remarks()
 }

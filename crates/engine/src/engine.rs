@@ -20,7 +20,7 @@ use crate::rules::{
 };
 use crate::shadow::Footprint;
 use crate::view::View;
-use crate::{BlindSpot, EventFacts, Finding, Summary};
+use crate::{BlindSpot, EventFacts, Finding, Summary, Timeline};
 
 /// Findings are told apart by rule, allocation site, use site and kernel.
 type FindingKey = (RuleCode, StackId, StackId, NameId);
@@ -868,6 +868,7 @@ impl Engine {
             help: text.help,
             allocation: violation.block.map(|block| block.facts()),
             events: events.collect(),
+            timeline: Timeline::default(),
         };
         self.known.insert(key, number);
         self.counts.push(1);

@@ -24,6 +24,62 @@ pub struct Finding {
     pub allocation: Option<AllocationFacts>,
     /// The calls that tell the story, in the order in which they were made.
     pub events: Vec<EventFacts>,
+    /// What else happened around these calls; without operations if it is not remembered.
+    pub timeline: Timeline,
+}
+
+/// The operations around a finding's calls, in the order in which they were submitted.
+///
+/// Operations that are left out show as a gap between two sequence numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timeline {
+    /// The streams, and the host where it waits; an operation names its lane by its place here.
+    pub lanes: Vec<Lane>,
+    /// The operations, by rising sequence.
+    pub operations: Vec<TimelineOperation>,
+    /// What orders them across lanes.
+    pub edges: Vec<TimelineEdge>,
+}
+
+impl Timeline {
+    /// Whether nothing is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+}
+
+/// A stream of a timeline, or the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lane {
+    /// The stream as a person would name it, as in [`EventFacts::stream`], or `host`.
+    pub name: String,
+    /// The device.
+    pub device: u16,
+}
+
+/// One operation of a timeline.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimelineOperation {
+    /// Its place in the run, from 1.
+    pub sequence: u64,
+    /// The index of its lane.
+    pub lane: usize,
+    /// The entry point.
+    pub api: String,
+    /// The kernel's demangled name.
+    pub kernel: Option<String>,
+}
+
+/// An ordering between two operations of different lanes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimelineEdge {
+    /// The sequence of the operation that comes before.
+    pub from: u64,
+    /// The sequence of the operation that comes after.
+    pub to: u64,
+    /// What orders them, such as `event wait`.
+    pub reason: String,
 }
 
 /// The memory that a finding is about.

@@ -26,5 +26,8 @@ mod values;
 mod view;
 
 pub use engine::Engine;
-pub use finding::{AllocationFacts, BlindSpot, EventFacts, Finding, Role, Summary};
+pub use finding::{
+    AllocationFacts, BlindSpot, EventFacts, Finding, Lane, Role, Summary, Timeline, TimelineEdge,
+    TimelineOperation,
+};
 pub use rules::{Level, Levels, RULES, Rule, RuleCode};

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use streamcheck_engine::{self as engine, Level, Role};
+use streamcheck_engine::{self as engine, Level, Role, Timeline};
 
 use crate::{Frame, Problem, Process};
 
@@ -94,17 +94,26 @@ pub struct Finding {
     pub level: String,
     /// How often it was made.
     pub count: u64,
+    /// The place in `processes` of the first process that made it, in a merged report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<usize>,
     /// The ranks that made it, in a report of several processes of a distributed job.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ranks: Vec<u32>,
     /// One sentence.
     pub message: String,
+    /// The ordering that does exist, as far as it goes; may be empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub ordering: String,
     /// The missing edge, as calls to add.
     pub help: String,
     /// The memory concerned.
     pub allocation: Option<Allocation>,
     /// The calls that tell the story, in the order in which they were made.
     pub events: Vec<Event>,
+    /// What else happened around these calls, where that is remembered.
+    #[serde(default, skip_serializing_if = "Timeline::is_empty")]
+    pub timeline: Timeline,
     /// The reason of the suppression that applies.
     pub suppressed: Option<String>,
     /// Whether the baseline holds it.
@@ -242,6 +251,7 @@ impl Report {
         let mut places = std::collections::HashMap::new();
         for report in reports {
             let rank = report.process.rank;
+            let first_process = merged.processes.len();
             if report.processes.is_empty() {
                 merged.processes.push(report.process);
             } else {
@@ -266,6 +276,7 @@ impl Report {
             // One process's findings are different ones, however alike.
             let mut alike = std::collections::HashMap::new();
             for mut finding in report.findings {
+                finding.process = Some(first_process + finding.process.unwrap_or(0));
                 if finding.ranks.is_empty() {
                     finding.ranks.extend(rank);
                 }
@@ -343,8 +354,10 @@ impl Finding {
             name: finding.rule.rule().name.to_owned(),
             level: finding.level.label().to_owned(),
             count: 1,
+            process: None,
             ranks: Vec::new(),
             message: finding.message,
+            ordering: finding.ordering,
             help: finding.help,
             allocation: finding.allocation.map(|allocation| Allocation {
                 address: format!("{:#x}", allocation.address),
@@ -365,6 +378,7 @@ impl Finding {
                     stack: stacks.next().unwrap_or_default(),
                 })
                 .collect(),
+            timeline: finding.timeline,
             suppressed: None,
             baseline: false,
         }
@@ -444,6 +458,7 @@ pub(crate) mod tests {
                     2,
                 ),
             ],
+            timeline: Timeline::default(),
         }
     }
 

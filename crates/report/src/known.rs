@@ -28,7 +28,11 @@ const KNOWN: &[Known] = &[
     },
 ];
 
-/// Why a finding is no news, if it is none.
+/// What lies between a library's own code and the call that was seen, by the beginning of
+/// the file name; a statically linked runtime is the library itself.
+const BELOW: &[&str] = &["libstreamcheck.", "libcudart.", "libcuda."];
+
+/// Why a finding is no news, if it is none; its stacks are whole.
 pub(crate) fn reason(finding: &Finding) -> Option<String> {
     let known = KNOWN.iter().find(|known| {
         known.rule.to_string() == finding.rule
@@ -36,8 +40,13 @@ pub(crate) fn reason(finding: &Finding) -> Option<String> {
                 .events
                 .iter()
                 .filter(|event| matches!(event.role, Role::Event | Role::Copy))
-                .filter_map(|event| event.stack.first()?.module.as_deref())
-                .filter_map(|module| module.rsplit('/').next())
+                .filter_map(|event| {
+                    let mut modules = event.stack.iter().map(|frame| frame.module_name());
+                    modules.find(|module| {
+                        !module
+                            .is_some_and(|file| BELOW.iter().any(|below| file.starts_with(below)))
+                    })?
+                })
                 .any(|file| file.starts_with(known.file_name))
     });
     known.map(|known| known.reason.to_owned())
@@ -59,8 +68,10 @@ mod tests {
             name: String::new(),
             level: "warning".to_owned(),
             count: 1,
+            process: None,
             ranks: Vec::new(),
             message: String::new(),
+            ordering: String::new(),
             help: String::new(),
             allocation: None,
             events: vec![Event {
@@ -71,8 +82,14 @@ mod tests {
                 device: 0,
                 thread: 1,
                 sequence: 1,
-                stack: vec![frame(module), frame("/opt/libnccl.so.2")],
+                stack: vec![
+                    frame("/usr/lib/libstreamcheck.so"),
+                    frame("/site/lib/libcudart.so.12"),
+                    frame(module),
+                    frame("/opt/libnccl.so.2"),
+                ],
             }],
+            timeline: streamcheck_engine::Timeline::default(),
             suppressed: None,
             baseline: false,
         }

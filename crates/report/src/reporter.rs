@@ -123,21 +123,22 @@ impl Reporter {
         let frames = finding
             .events
             .iter()
-            .map(|event| story::user_frames(&stacks(event.stack), event.kernel.as_deref()))
+            .map(|event| stacks(event.stack))
             .collect();
         let (number, level) = (finding.number, finding.level);
-        let ordering = finding.ordering.clone();
         let mut finding = Finding::new(finding, frames);
         finding.suppressed = self
             .suppressions
             .reason(&finding)
             .or_else(|| known::reason(&finding));
+        // Whose frames a person can do something about matters from here on.
+        for event in &mut finding.events {
+            event.stack = story::user_frames(&event.stack, event.kernel.as_deref());
+        }
         finding.baseline = finding.suppressed.is_none() && self.baseline.knows(&finding);
         let fails_gate = finding.is_live() && self.settings.fails(level);
         self.gate_failed |= fails_gate;
-        let text = finding
-            .is_live()
-            .then(|| render_with(&finding, &ordering, self.look));
+        let text = finding.is_live().then(|| render_with(&finding, self.look));
         if self.report.findings.len() < KEPT {
             self.report.findings.push(finding);
             self.numbers.push(number);
@@ -384,6 +385,49 @@ mod tests {
         };
         let both = reporter.closing(&clean, &[]) + &reporter.closing(&Summary::default(), &[]);
         insta::assert_snapshot!(both);
+    }
+
+    #[test]
+    fn library_frames_excuse_a_finding_and_are_not_shown() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("s.toml");
+        fs::write(
+            &file,
+            "[[suppress]]\nfunction = 'ncclGroupEnd'\nreason = 'proxy'\n",
+        )
+        .unwrap();
+        let add = |rule, module: &str, function: &str| {
+            let mut reporter = reporter(Settings {
+                suppressions: Some(file.clone()),
+                ..settings()
+            });
+            let mut finding = engine::Finding { rule, ..finding() };
+            finding.events.truncate(1);
+            finding.events[0].role = streamcheck_engine::Role::Event;
+            let in_module = |module: &str, function: &str| Frame {
+                module: Some(module.to_owned()),
+                function: Some(function.to_owned()),
+                ..Frame::default()
+            };
+            reporter.add(finding, &mut |_| {
+                vec![
+                    in_module("/x/libstreamcheck.so", "hook"),
+                    in_module(module, function),
+                    in_module("/x/libtorch_cuda.so", "allreduce()"),
+                ]
+            });
+            let report = reporter.report(&summary(), &[]);
+            let stack = &report.findings[0].events[0].stack;
+            assert_eq!(stack[0].function.as_deref(), Some("allreduce()"));
+            report.findings[0].suppressed.clone()
+        };
+        let nccl = "/x/libnccl.so.2";
+        assert!(add(RuleCode::SC112, nccl, "f").unwrap().contains("NCCL"));
+        assert_eq!(add(RuleCode::SC112, "/x/libcudnn.so.9", "f"), None);
+        assert_eq!(
+            add(RuleCode::SC103, nccl, "ncclGroupEnd").as_deref(),
+            Some("proxy")
+        );
     }
 
     fn in_directory(write: impl FnOnce(&Path)) -> (tempfile::TempDir, Settings) {

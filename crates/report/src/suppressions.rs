@@ -128,6 +128,18 @@ impl Suppressions {
         reason
     }
 
+    /// Counts the entries as used that apply to a finding of a report, or that did when
+    /// its stacks were whole.
+    pub fn recognize(&mut self, finding: &Finding) {
+        for entry in &mut self.entries {
+            if !entry.expired
+                && (finding.suppressed.as_deref() == Some(&*entry.reason) || entry.matches(finding))
+            {
+                entry.used = true;
+            }
+        }
+    }
+
     /// A line for each entry that was not used, or no longer applies.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {

@@ -70,13 +70,12 @@ impl Look {
 /// A finding of a report, as text that ends with an empty line.
 #[must_use]
 pub fn render(finding: &Finding, color: bool) -> String {
-    render_with(finding, "", Look::of_this_process(color, false))
+    render_with(finding, Look::of_this_process(color, false))
 }
 
-/// A finding, with the ordering that does exist (empty if there is none), as text that ends with
-/// an empty line.
+/// A finding, as text that ends with an empty line.
 #[must_use]
-pub fn render_with(finding: &Finding, ordering: &str, look: Look) -> String {
+pub fn render_with(finding: &Finding, look: Look) -> String {
     let story = Story::new(finding, look);
     let mut theme = if look.color {
         GraphicalTheme::unicode()
@@ -103,7 +102,7 @@ pub fn render_with(finding: &Finding, ordering: &str, look: Look) -> String {
     for line in &story.unshown {
         paragraph(&mut out, "at", line, Style::new(), look);
     }
-    paragraph(&mut out, "note", ordering, help_style, look);
+    paragraph(&mut out, "note", &finding.ordering, help_style, look);
     paragraph(&mut out, "help", &finding.help, help_style, look);
     for note in marks(finding) {
         paragraph(&mut out, "note", &note, help_style, look);
@@ -393,8 +392,7 @@ int main() {
 
     /// What is drawn, with the directory's name taken out.
     fn drawn(finding: &Finding, directory: &tempfile::TempDir) -> String {
-        render_with(finding, &super::tests::finding().ordering, LOOK)
-            .replace(&*directory.path().to_string_lossy(), "DIR")
+        render_with(finding, LOOK).replace(&*directory.path().to_string_lossy(), "DIR")
     }
 
     fn source(name: &str) -> (tempfile::TempDir, String) {
@@ -464,7 +462,7 @@ int main() {
             links: true,
             ..LOOK
         };
-        let text = render_with(&finding, "", look);
+        let text = render_with(&finding, look);
         let link = format!("\u{1b}]8;;{}\u{1b}\\", rule_url("SC101"));
         assert!(
             text.starts_with(&link) && text.contains("\u{1b}[31m"),
@@ -474,9 +472,9 @@ int main() {
             unicode: false,
             ..LOOK
         };
-        let text = render_with(&finding, "", look);
+        let text = render_with(&finding, look);
         assert!(text.is_ascii(), "{text}");
-        assert!(!render_with(&finding, "", LOOK).contains('\u{1b}'));
+        assert!(!render_with(&finding, LOOK).contains('\u{1b}'));
     }
 
     #[test]
@@ -486,6 +484,7 @@ int main() {
         let evil = "\u{1b}]0;title\u{7}".to_owned() + &"x".repeat(100_000) + "\n\r\0";
         finding.message = evil.clone();
         finding.help = evil.clone();
+        finding.ordering = evil.clone();
         finding.name = evil.clone();
         for event in &mut finding.events {
             event.api = evil.clone();
@@ -494,7 +493,7 @@ int main() {
         }
         finding.events[0].stack[0].file = Some(evil.clone());
         finding.events[0].stack[0].function = Some(evil.clone());
-        let text = render_with(&finding, &evil, LOOK);
+        let text = render_with(&finding, LOOK);
         assert!(!text.contains(['\u{1b}', '\u{7}', '\0', '\r']), "{text:?}");
         assert!(text.len() < 50_000, "{}", text.len());
     }
@@ -520,7 +519,7 @@ int main() {
                 for width in [0, 1, 40, 100] {
                     let look = Look { width, ..LOOK };
                     let finding = placed(&[(&shown, a), (&shown, b)]);
-                    let drawn = render_with(&finding, "none", look);
+                    let drawn = render_with(&finding, look);
                     assert!(drawn.contains("SC101") && drawn.ends_with('\n'));
                 }
             }
