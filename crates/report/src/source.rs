@@ -117,7 +117,7 @@ impl Source {
 }
 
 /// A source file's text, if it is one.
-fn load(path: &str) -> Option<String> {
+pub(crate) fn load(path: &str) -> Option<String> {
     // Asked first, as opening a pipe would wait for a writer.
     let about = fs::metadata(path).ok()?;
     if !about.is_file() || about.len() > LARGEST_FILE {
