@@ -18,6 +18,10 @@ struct Desk {
     generation: Option<(u64, u64)>,
     halt: bool,
     exit_code: u8,
+    /// How many findings were told.
+    told_findings: usize,
+    /// How many there were when the summary was told, if it was.
+    summed_up: Option<usize>,
     /// What was said of files that cannot be written, so that it is said once.
     told: HashSet<String>,
     /// What the newest finding came with, should the recorder not answer at exit.
@@ -54,6 +58,8 @@ pub(crate) fn open(settings: Settings, process: Process) {
             generation: None,
             halt,
             exit_code,
+            told_findings: 0,
+            summed_up: None,
             told: HashSet::new(),
             last: None,
         });
@@ -113,6 +119,7 @@ impl Desk {
                 VERDICT.store(FAILED | u32::from(desk.exit_code), Relaxed);
             }
             if let Some(text) = added.text {
+                desk.told_findings += 1;
                 stderr::text(&text);
             }
             stop |= added.fails_gate && desk.halt;
@@ -120,6 +127,17 @@ impl Desk {
         desk.write_files(&news.summary, &news.counts);
         desk.last = Some((news.summary, news.counts));
         stop
+    }
+
+    /// Tells the summary, unless someone else does.
+    fn sum_up(&mut self, summary: &Summary, counts: &[u64]) -> bool {
+        // `streamcheck run` sums up for all of its processes.
+        if std::env::var_os("STREAMCHECK_RUN_ID").is_some() {
+            return false;
+        }
+        self.summed_up = Some(self.told_findings);
+        stderr::text(&self.reporter.closing(summary, counts));
+        true
     }
 
     fn write_files(&mut self, summary: &Summary, counts: &[u64]) {
@@ -144,9 +162,31 @@ pub(crate) fn close(news: Option<(Summary, Vec<u64>)>) {
         return;
     };
     desk.write_files(&summary, &counts);
-    // `streamcheck run` sums up for all of its processes.
-    if std::env::var_os("STREAMCHECK_RUN_ID").is_none() {
-        stderr::text(&desk.reporter.closing(&summary, &counts));
+    // What was said before a program that could not be run is not said again.
+    if desk.summed_up != Some(desk.told_findings) {
+        desk.sum_up(&summary, &counts);
+    }
+}
+
+/// Another program is about to take the process over. As most that do this are shells
+/// and launchers, nothing is said unless something was found.
+pub(crate) fn image_goes(news: Option<(Summary, Vec<u64>)>) {
+    let Some(mut guard) = recorder::patient_lock(&DESK, Duration::from_secs(10)) else {
+        return;
+    };
+    let Some(desk) = guard.as_mut() else { return };
+    let Some((summary, counts)) = news else {
+        return;
+    };
+    desk.write_files(&summary, &counts);
+    if desk.told_findings == 0 || desk.summed_up == Some(desk.told_findings) {
+        return;
+    }
+    if desk.sum_up(&summary, &counts) && verdict().is_some() {
+        stderr::line(
+            "the process goes on as another program and ends with that one's exit code, \
+             although the gate failed; under `streamcheck run` the verdict stands",
+        );
     }
 }
 

@@ -42,6 +42,10 @@ static CONSTRUCTOR: unsafe extern "C" fn() = construct;
 unsafe extern "C" fn construct() {
     let _inside = Inside::nest();
     crate::stderr::remember();
+    // Not when they are called: that may be in a child of a process with threads, one
+    // of which was asking the loader at the fork.
+    doors::exec::prepare();
+    next(&REAL_EXIT, c"_exit");
     // SAFETY: functions of these types; the library is never unloaded.
     unsafe {
         OWNER.store(libc::getpid(), Relaxed);
@@ -130,6 +134,29 @@ fn last_words(status: c_int) -> Option<u8> {
     });
     drop(inside);
     code.filter(|_| status == 0)
+}
+
+/// Another program is about to take this process over, without an exit: the reports and
+/// the trace get what they lack. If it cannot be run, all goes on from there.
+pub(crate) fn image_goes(program: doors::exec::Program<'_>) {
+    // A `vfork` child has its parent's memory, and nothing of its own.
+    // SAFETY: no conditions.
+    if OWNER.load(Relaxed) != unsafe { libc::getpid() }
+        || !recorder::started()
+        || CLOSED.load(Relaxed)
+        || thread::block().in_own_code()
+    {
+        return;
+    }
+    let _inside = Inside::nest();
+    thread::keeping_errno(|| {
+        call::guarded(|| {
+            if program.is_there() {
+                let news = recorder::news_so_far();
+                with_room(|| desk::image_goes(news));
+            }
+        });
+    });
 }
 
 /// A process that made no CUDA call.

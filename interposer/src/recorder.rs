@@ -395,6 +395,19 @@ pub(crate) fn last_news() -> Option<(Summary, Vec<u64>)> {
     Some((core.engine.summary(), core.engine.counts().to_vec()))
 }
 
+/// The same while the run goes on, unless another program takes the process over: the
+/// trace is ended in order, and goes on from there with the next operation.
+pub(crate) fn news_so_far() -> Option<(Summary, Vec<u64>)> {
+    let mut core = patient_lock(&CORE, Duration::from_secs(2))?;
+    let core = core.as_deref_mut()?;
+    if let Some(trace) = core.trace.as_mut()
+        && !CORE.is_poisoned()
+    {
+        trace.pause();
+    }
+    Some((core.engine.summary(), core.engine.counts().to_vec()))
+}
+
 /// A lock at exit: another thread may have been stopped with it in its hands, or
 /// have panicked with it, which leaves what there is to tell.
 pub(crate) fn patient_lock<T>(mutex: &Mutex<T>, patience: Duration) -> Option<MutexGuard<'_, T>> {

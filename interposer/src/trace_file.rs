@@ -10,14 +10,18 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use streamcheck_model::trace::{
-    Frame as TraceFrame, Header, Module as TraceModule, ProcessFacts, Writer,
+    Frame as TraceFrame, Header, Module as TraceModule, ProcessFacts, Reader, Record, Writer,
 };
 use streamcheck_model::{Names, Operation, StackId};
+use streamcheck_report::output::is_younger_than_this_process;
 use streamcheck_report::{
     Frame, Module, Process, Settings, fill_build_ids, modules_of_this_process,
 };
 
 use crate::{objects, stderr};
+
+/// Names that are tried for a trace.
+const NAMES: u32 = 1000;
 
 /// How far the file grows ahead, and the size of the mapping.
 const WINDOW: usize = 4 << 20;
@@ -139,6 +143,24 @@ impl TraceFile {
         }
     }
 
+    /// Ends the trace in order for the case that nothing follows. What follows takes the
+    /// end's place.
+    pub(crate) fn pause(&mut self) {
+        if self.map_size == usize::MAX {
+            return;
+        }
+        let length = self.length;
+        Record::End(self.writer.counts()).append_to(&mut self.bytes);
+        self.put();
+        if self.map_size != usize::MAX {
+            self.unmap();
+            if self.owns_descriptor() {
+                let _ = self.file.set_len(self.length as u64);
+            }
+            self.length = length;
+        }
+    }
+
     fn owns_descriptor(&self) -> bool {
         identity(&self.file).is_ok_and(|now| now == self.identity)
     }
@@ -230,6 +252,8 @@ impl TraceFile {
         if (start + window) as u64 > largest_file() {
             return Err(std::io::Error::from_raw_os_error(libc::EFBIG));
         }
+        // An end that was not the end: what lies ahead is zeros.
+        self.file.set_len(self.length as u64)?;
         // Space is taken now: a full disk found later would be a signal.
         // SAFETY: our own descriptor, as was just seen.
         let status =
@@ -280,24 +304,37 @@ fn identity(file: &File) -> std::io::Result<(u64, u64)> {
     Ok((facts.dev(), facts.ino()))
 }
 
-/// Opens the trace's file, or `PATH.PID` if a living process writes to the first.
+/// Opens the trace's file. `PATH.PID` if a living process writes to the first; `PATH.PID-2`
+/// and so on if an earlier program of this very process wrote to these.
 fn claim(path: &Path, pid: u32) -> std::io::Result<(File, PathBuf)> {
-    let mut second = path.as_os_str().to_owned();
-    second.push(format!(".{pid}"));
-    for path in [path.to_owned(), second.into()] {
+    for number in 0..NAMES {
+        let mut name = path.as_os_str().to_owned();
+        match number {
+            0 => {}
+            1 => name.push(format!(".{pid}")),
+            _ => name.push(format!(".{pid}-{number}")),
+        }
+        let path = PathBuf::from(name);
         let file = File::options()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
             .open(&path)?;
-        if file.try_lock().is_ok() {
+        if file.try_lock().is_ok() && !is_of_an_earlier_image(&file, &path, pid) {
             file.set_len(0)?;
             return Ok((file, path));
         }
     }
-    Err(std::io::Error::other("another process writes to it"))
+    Err(std::io::Error::other("other processes write to it"))
 }
+
+/// Whether this process wrote the trace, when it ran another program.
+fn is_of_an_earlier_image(file: &File, path: &Path, pid: u32) -> bool {
+    is_younger_than_this_process(path)
+        && Reader::new(file, "").is_ok_and(|reader| reader.header().process.pid == pid)
+}
+
 /// The process's limit on the size of a file, past which it would get SIGXFSZ.
 fn largest_file() -> u64 {
     let mut limit = libc::rlimit {

@@ -152,6 +152,20 @@ fn a_process_that_runs_another_program_keeps_its_findings() {
 }
 
 #[test]
+fn a_faultless_process_that_runs_another_program_has_been_checked() {
+    let folder = TempDir::new().unwrap();
+    images(&folder);
+    let output = streamcheck(&folder, &["--json", "out.json"], &["./images"])
+        .env("FIRST", "clean")
+        .env("SECOND", "quiet")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report = report(&folder.path().join("out.json"));
+    assert_eq!(report["summary"]["launches"], 1, "{report}");
+}
+
+#[test]
 fn a_preloaded_process_that_runs_another_program_leaves_both_reports() {
     let folder = TempDir::new().unwrap();
     let program = images(&folder);

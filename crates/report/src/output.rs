@@ -252,6 +252,16 @@ fn is_of_an_earlier_image(path: &Path, pid: u32) -> bool {
     })
 }
 
+/// Whether a file was written since this process began, whatever it has run.
+#[must_use]
+pub fn is_younger_than_this_process(path: &Path) -> bool {
+    let age = fs::metadata(path).and_then(|about| about.modified()).ok();
+    // One of the future is as good as new.
+    let age = age.map(|time| time.elapsed().unwrap_or_default());
+    age.zip(age_of_this_process())
+        .is_some_and(|(age, since_start)| age <= since_start + CLOCKS_APART)
+}
+
 /// How long this process has been there, whatever it has run. `proc_pid_stat(5)`: field 22
 /// is its start in ticks since the system's, and Linux tells user space of 100 in a second.
 fn age_of_this_process() -> Option<Duration> {

@@ -7,6 +7,7 @@ mod contexts;
 mod copies;
 mod entry_points;
 mod events;
+pub(crate) mod exec;
 mod fills;
 mod graphs;
 mod green_contexts;

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::{common, coverage};
 
 /// The C library's functions that the library stands in front of.
-const C_LIBRARY: [&str; 8] = [
+const C_LIBRARY: [&str; 17] = [
     "dlsym",
     "dlvsym",
     "free",
@@ -15,6 +15,15 @@ const C_LIBRARY: [&str; 8] = [
     "_exit",
     "_Exit",
     "quick_exit",
+    "execve",
+    "execv",
+    "execl",
+    "execle",
+    "execvp",
+    "execvpe",
+    "execlp",
+    "fexecve",
+    "execveat",
 ];
 
 /// The names declared with `hooks!`.

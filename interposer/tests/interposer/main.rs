@@ -2,6 +2,7 @@
 
 mod common;
 mod coverage;
+mod execs;
 mod exits;
 mod exports;
 mod images;

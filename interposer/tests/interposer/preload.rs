@@ -3,12 +3,12 @@
 use crate::common::{self, bare, folder, plain_program, preloaded, program, run, shared_library};
 use serde_json::Value;
 
-fn report(name: &str) -> Value {
+pub(crate) fn report(name: &str) -> Value {
     let text = std::fs::read_to_string(folder().join(name)).expect("a report was written");
     serde_json::from_str(&text).expect("it is JSON")
 }
 
-fn rules(report: &Value) -> Vec<&str> {
+pub(crate) fn rules(report: &Value) -> Vec<&str> {
     report["findings"]
         .as_array()
         .expect("a list")
