@@ -3,7 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use clap::{Arg, Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, Args, CommandFactory, Parser, Subcommand};
+use streamcheck_report::Format;
 
 use crate::options::Options;
 
@@ -137,8 +139,8 @@ pub(crate) struct Report {
     #[command(flatten)]
     pub(crate) options: Options<Merging>,
     /// The form to write
-    #[arg(long, value_enum, default_value = "text")]
-    pub(crate) format: Format,
+    #[arg(long, default_value = "text", value_parser = format_parser(), value_name = "FORMAT")]
+    format: String,
     /// Where to write it; `-` is standard output
     #[arg(long, short, value_name = "PATH", default_value = "-")]
     pub(crate) output: PathBuf,
@@ -147,13 +149,22 @@ pub(crate) struct Report {
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// A report's form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    // As a terminal shows them.
-    Text,
-    // Schema streamcheck-report/1.
-    Json,
+/// What a terminal shows.
+const TEXT: &str = "text";
+
+/// Takes the names of all forms.
+fn format_parser() -> PossibleValuesParser {
+    let formats = Format::ALL.into_iter().map(Format::label);
+    [TEXT].into_iter().chain(formats).collect::<Vec<_>>().into()
+}
+
+impl Report {
+    /// The form to write; `None` is text for people.
+    pub(crate) fn format(&self) -> Option<Format> {
+        Format::ALL
+            .into_iter()
+            .find(|format| format.label() == self.format)
+    }
 }
 
 /// Which of the options a task takes.

@@ -5,12 +5,12 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use streamcheck_engine::Level;
 use streamcheck_report::json::Report;
 use streamcheck_report::output::write_once;
-use streamcheck_report::{PathTemplate, Problem, Process, Settings};
+use streamcheck_report::{Context, Problem, Process, Settings};
 use tempfile::TempDir;
 
 use crate::failure::{Failure, reason};
@@ -69,13 +69,12 @@ impl Collection {
 
 /// The reports, each with whose it is.
 fn read_all(directory: &Path) -> (Vec<(String, Report)>, Vec<Problem>) {
-    let mut paths: Vec<_> = fs::read_dir(directory)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| is_report(path))
-        .collect();
+    let (folders, mut paths): (Vec<_>, Vec<_>) = entries(directory)
+        .filter(|path| is_report(path) || is_folder_of_a_process(path))
+        .partition(|path| is_folder_of_a_process(path));
+    for folder in folders {
+        paths.extend(entries(&folder).filter(|path| is_report(path)));
+    }
     paths.sort();
     let mut problems = Vec::new();
     let reports = paths
@@ -88,6 +87,21 @@ fn read_all(directory: &Path) -> (Vec<(String, Report)>, Vec<Problem>) {
         })
         .collect();
     (reports, problems)
+}
+
+fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+}
+
+/// Whether it bears a process's number: a test runner keeps the reports of what it starts
+/// apart from other processes' in there.
+fn is_folder_of_a_process(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    !name.is_empty() && name.iter().all(u8::is_ascii_digit) && path.is_dir()
 }
 
 /// `12.json`, and `12.json.34` of a process that found the first name taken, and
@@ -140,19 +154,27 @@ impl Merged {
         Self { report, processes }
     }
 
-    /// Writes the report where the option `json` says.
+    /// Writes each report that the settings ask for.
     pub(crate) fn write(
         &self,
-        template: Option<&PathTemplate>,
+        settings: &Settings,
+        context: &Context,
         process: &Process,
     ) -> Result<(), Failure> {
-        let Some(template) = template else {
-            return Ok(());
-        };
-        if template.is_stdout() {
-            return output::out(&self.report.to_text());
+        let mut problems = Vec::new();
+        for (format, template) in settings.reports() {
+            let text = format.render(&self.report, context);
+            if template.is_stdout() {
+                output::out(&text)?;
+            } else {
+                problems.extend(write_once(&template.expand(process), &text).err());
+            }
         }
-        write_whole(&template.expand(process), &self.report.to_text())
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(Failure::of(crate::USAGE, &problems))
+        }
     }
 
     /// Whether a finding fails the gate.
@@ -207,6 +229,29 @@ mod tests {
         ] {
             assert_eq!(is_report(Path::new(name)), is, "{name}");
         }
+    }
+
+    #[test]
+    fn a_process_may_keep_a_folder_for_those_it_starts() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for sub in ["7", "7/8", "other"] {
+            fs::create_dir(root.join(sub)).unwrap();
+        }
+        let text = Report::new(&Process::this()).to_text();
+        for file in [
+            "7.json",
+            "7/9.json",
+            "7/.9.json.tmp",
+            "7/8/1.json",
+            "other/2.json",
+        ] {
+            fs::write(root.join(file), &text).unwrap();
+        }
+        let (reports, problems) = read_all(root);
+        assert_eq!(problems, []);
+        let who: Vec<_> = reports.into_iter().map(|(who, _)| who).collect();
+        assert_eq!(who, ["9", "7"]);
     }
 
     #[test]

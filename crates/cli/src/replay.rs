@@ -7,7 +7,7 @@ use streamcheck_engine::{Engine, Finding};
 use streamcheck_model::StackId;
 use streamcheck_model::text::Program;
 use streamcheck_model::trace::{self, Ending, Reader, Tables};
-use streamcheck_report::{Frame, Module, Process, Reporter, Settings, Symbolizer};
+use streamcheck_report::{Context, Frame, Module, Process, Reporter, Settings, Symbolizer};
 
 use crate::args::Replay;
 use crate::collect::Collection;
@@ -23,9 +23,8 @@ pub(crate) fn replay(replay: &Replay) -> Result<u8, Failure> {
     let settings = replay.options.settings()?;
     report::check_inputs(&settings)?;
     let process = Process::this();
-    if let Some(template) = &settings.json {
-        report::check_writable(template, &process)?;
-    }
+    report::check_outputs(&settings, &process)?;
+    let context = Context::of_this_process(&settings);
     let collection = Collection::new()?;
     let mut failures = Vec::new();
     for (number, path) in replay.traces.iter().enumerate() {
@@ -51,7 +50,7 @@ pub(crate) fn replay(replay: &Replay) -> Result<u8, Failure> {
     } else if failures.is_empty() {
         output::say("no CUDA call is in the trace");
     }
-    merged.write(settings.json.as_ref(), &process)?;
+    merged.write(&settings, &context, &process)?;
     for failure in &failures {
         failure.tell();
     }

@@ -1,14 +1,14 @@
 //! `report`, and what `run` and `replay` share of it: the inputs of a gate and its summary.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use streamcheck_report::json::Report;
 use streamcheck_report::output::{behind_links, is_special};
 use streamcheck_report::suppressions::Suppressions;
 use streamcheck_report::text::thousands;
-use streamcheck_report::{PathTemplate, Process, Reporter, Settings, verdict};
+use streamcheck_report::{Context, Format, PathTemplate, Process, Reporter, Settings, verdict};
 
-use crate::args::{self, Format};
+use crate::args;
 use crate::collect::{Collection, Merged, write_whole};
 use crate::failure::{Failure, reason};
 use crate::output;
@@ -21,9 +21,9 @@ pub(crate) fn report(report: &args::Report) -> Result<u8, Failure> {
         reports.push(Report::read(file)?);
     }
     let merged = Merged::of(&Process::this(), reports);
-    let text = match report.format {
-        Format::Json => merged.report.to_text(),
-        Format::Text => {
+    let text = match report.format() {
+        Some(format) => format.render(&merged.report, &Context::of_this_process(&settings)),
+        None => {
             let stdout = report.output == Path::new("-");
             let terminal = stdout && std::io::IsTerminal::is_terminal(&std::io::stdout());
             let color = settings.color.wanted(terminal);
@@ -79,46 +79,57 @@ pub(crate) fn remarks(merged: &Merged, settings: &Settings) -> Vec<String> {
 
 /// Makes sure that what the gate reads can be read.
 pub(crate) fn check_inputs(settings: &Settings) -> Result<(), Failure> {
-    let settings = Settings {
-        json: None,
-        trace: None,
-        ..settings.clone()
-    };
-    match Reporter::new(settings, Process::this()) {
+    match Reporter::new(settings.without_files(), Process::this()) {
         Ok(_) => Ok(()),
         Err(problems) => Err(Failure::of(crate::USAGE, &problems)),
     }
 }
 
-/// Makes sure that a report can be written, before an hour is spent on it.
-pub(crate) fn check_writable(template: &PathTemplate, process: &Process) -> Result<(), Failure> {
-    if template.is_stdout() {
-        return Ok(());
+/// Makes sure that the reports can be written, each to a place of its own, before an
+/// hour is spent on them.
+pub(crate) fn check_outputs(settings: &Settings, process: &Process) -> Result<(), Failure> {
+    let mut wrong = Vec::new();
+    let mut places: Vec<(Format, Option<PathBuf>)> = Vec::new();
+    for (format, template) in settings.reports() {
+        let name = format.label();
+        let path = (!template.is_stdout()).then(|| template.expand(process));
+        if let Some(why) = path.as_deref().and_then(impossible) {
+            wrong.push(format!("--{name}: {why}"));
+        }
+        let place = path.as_deref().map(behind_links);
+        if let Some((other, _)) = places.iter().find(|(_, taken)| *taken == place) {
+            let place = template.text();
+            let other = other.label();
+            wrong.push(format!(
+                "--{other} and --{name} both name {place}; each report needs a place of its own"
+            ));
+        }
+        places.push((format, place));
     }
-    let path = template.expand(process);
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::lines(crate::USAGE, wrong))
+    }
+}
+
+/// Why a report cannot be written there, if it cannot.
+fn impossible(path: &Path) -> Option<String> {
     // Opening a pipe would wait for its reader.
-    if is_special(&path) {
-        return Ok(());
+    if is_special(path) {
+        return None;
     }
-    let place = behind_links(&path);
+    let place = behind_links(path);
     let folder = match place.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let impossible = if path.is_dir() {
-        Some("it is a directory".to_owned())
+    let why = if path.is_dir() {
+        "it is a directory".to_owned()
     } else {
-        tempfile::tempfile_in(folder)
-            .err()
-            .map(|error| reason(&error))
+        reason(&tempfile::tempfile_in(folder).err()?)
     };
-    match impossible {
-        None => Ok(()),
-        Some(why) => Err(Failure::new(
-            crate::USAGE,
-            format!("--json: {} cannot be written: {why}", path.display()),
-        )),
-    }
+    Some(format!("{} cannot be written: {why}", path.display()))
 }
 
 /// The settings of one process's reporter, whose report is collected.
@@ -132,7 +143,6 @@ pub(crate) fn only_json(
         .map_err(|what| Failure::new(crate::USAGE, format!("{template} holds {what}")))?;
     Ok(Settings {
         json: Some(json),
-        trace: None,
-        ..settings.clone()
+        ..settings.without_files()
     })
 }

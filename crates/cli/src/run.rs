@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use streamcheck_report::{OptionSpec, Process, Settings};
+use streamcheck_report::{Context, Format, OptionSpec, Process, Settings, nothing_checked};
 
 use crate::args::{All, Run};
 use crate::collect::{Collection, Merged};
@@ -21,9 +21,6 @@ use crate::{output, preload, report};
 
 /// Tells a process that it is one of a run's, whose summary the command writes.
 const RUN_ID: &str = "STREAMCHECK_RUN_ID";
-
-/// The options that name reports: the command writes those, once for all processes.
-const REPORTS: [&str; 5] = ["json", "sarif", "junit", "html", "github"];
 
 /// Runs the application and returns the exit code.
 pub(crate) fn run(run: &Run) -> Result<u8, Failure> {
@@ -39,9 +36,7 @@ pub(crate) fn run(run: &Run) -> Result<u8, Failure> {
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
     process.exe = process.argv[0].clone();
-    if let Some(template) = &settings.json {
-        report::check_writable(template, &process)?;
-    }
+    report::check_outputs(&settings, &process)?;
 
     let signals = Signals::catch().map_err(|error| {
         Failure::new(
@@ -86,7 +81,17 @@ pub(crate) fn run(run: &Run) -> Result<u8, Failure> {
              ignores LD_PRELOAD",
         );
     }
-    merged.write(settings.json.as_ref(), &process)?;
+    let context = Context {
+        exit_code: Some(as_a_shell(status)),
+        ..Context::of_this_process(&settings)
+    };
+    merged.write(&settings, &context, &process)?;
+    if annotates(&settings) {
+        output::out(&Format::Github.render(&merged.report, &context))?;
+        if !merged.saw_cuda() && settings.require_cuda.unwrap_or(true) {
+            output::out(&nothing_checked("no CUDA call was seen in any process"))?;
+        }
+    }
     Ok(code(status, &merged, &settings))
 }
 
@@ -107,7 +112,8 @@ fn environment(
         }
     }
     let variable = |name: &str| OptionSpec::named(name).map(OptionSpec::variable);
-    for name in REPORTS.iter().filter_map(|name| variable(name)) {
+    // The command writes the reports, once for all processes.
+    for name in Format::ALL.into_iter().filter_map(|f| variable(f.label())) {
         command.env_remove(name);
     }
     // Levels add up: what the environment says first, then the command line.
@@ -192,16 +198,29 @@ fn wait(child: &mut Child, collection: &Collection, process: &Process) -> io::Re
     })
 }
 
+/// Whether a job of GitHub Actions reads standard output, and nobody said where the
+/// annotations go. A run inside another leaves them to that one.
+fn annotates(settings: &Settings) -> bool {
+    settings.github.is_none()
+        && env::var_os("GITHUB_ACTIONS").is_some_and(|on| on == "true")
+        && env::var_os(RUN_ID).is_none()
+}
+
 /// The exit code: the application's own unless it is 0.
 fn code(status: ExitStatus, merged: &Merged, settings: &Settings) -> u8 {
     if let Some(signal) = status.signal() {
         let name = signal_hook::low_level::signal_name(signal)
             .map_or_else(|| format!("signal {signal}"), str::to_owned);
         output::say(&format!("the application was killed by {name}"));
-        return u8::try_from(128 + signal).unwrap_or(u8::MAX);
     }
-    match status.code().map(u8::try_from) {
-        Some(Ok(0)) | None => merged.code(settings),
-        Some(code) => code.unwrap_or(u8::MAX),
+    match as_a_shell(status) {
+        0 => merged.code(settings),
+        code => code,
     }
+}
+
+/// How the application ended, as a shell tells it.
+fn as_a_shell(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| Some(128 + status.signal()?));
+    u8::try_from(code.unwrap_or(0)).unwrap_or(u8::MAX)
 }

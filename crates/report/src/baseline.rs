@@ -49,7 +49,7 @@ impl Baseline {
 }
 
 /// What stays the same from run to run.
-fn key(finding: &Finding) -> String {
+pub(crate) fn key(finding: &Finding) -> String {
     let mut key = finding.rule.clone();
     for event in &finding.events {
         let Event {

@@ -5,12 +5,18 @@
 //! every failure into a [`Problem`] for its caller to tell.
 
 pub mod baseline;
+mod format;
+mod github;
+mod html;
 pub mod json;
+mod junit;
 mod known;
 pub mod output;
+mod places;
 mod problem;
 mod process;
 mod reporter;
+mod sarif;
 mod settings;
 pub mod source;
 pub mod story;
@@ -19,6 +25,8 @@ mod symbols;
 pub mod terminal;
 pub mod text;
 
+pub use format::{Context, Format};
+pub use github::nothing_checked;
 pub use problem::Problem;
 pub use process::Process;
 pub use reporter::{Added, Reporter, verdict};

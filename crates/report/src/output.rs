@@ -15,8 +15,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::Problem;
+use crate::format::is_stamped;
 use crate::json::plain;
+use crate::{Format, Problem};
 
 /// Links that are followed from one report's path, as many as Linux follows.
 const LINKS: usize = 40;
@@ -64,7 +65,7 @@ impl Output {
     ///
     /// # Errors
     /// A sentence that names the path, if nothing can be written there.
-    pub fn claim(path: &Path, pid: u32, text: &str) -> Result<Self, Problem> {
+    pub fn claim(path: &Path, format: Format, pid: u32, text: &str) -> Result<Self, Problem> {
         let problem = |path: &Path, why: &str| {
             Problem::new(format!("{} cannot be written: {why}", path.display()))
         };
@@ -79,7 +80,7 @@ impl Output {
                 _ => candidate.push(format!(".{pid}-{number}")),
             }
             let candidate = PathBuf::from(candidate);
-            if is_of_an_earlier_image(&candidate, pid) {
+            if is_of_an_earlier_image(&candidate, format, pid) {
                 continue;
             }
             if let Some(mut output) = Self::try_claim(&candidate, pid, text)
@@ -218,21 +219,7 @@ pub fn behind_links(path: &Path) -> PathBuf {
 
 /// Whether a report with something in it was written by this process before it ran its
 /// present program: it bears the process's number, and is not older than the process.
-fn is_of_an_earlier_image(path: &Path, pid: u32) -> bool {
-    #[derive(Deserialize)]
-    struct Head {
-        process: HeadProcess,
-        summary: HeadSummary,
-        findings: Vec<IgnoredAny>,
-    }
-    #[derive(Deserialize)]
-    struct HeadProcess {
-        pid: u32,
-    }
-    #[derive(Deserialize)]
-    struct HeadSummary {
-        operations: u64,
-    }
+fn is_of_an_earlier_image(path: &Path, format: Format, pid: u32) -> bool {
     let age = |path: &Path| {
         let about = fs::metadata(path).ok().filter(fs::Metadata::is_file)?;
         // One of the future is as good as new.
@@ -241,15 +228,55 @@ fn is_of_an_earlier_image(path: &Path, pid: u32) -> bool {
     let Some((age, since_start)) = age(path).zip(age_of_this_process()) else {
         return false;
     };
-    if age > since_start + CLOCKS_APART {
-        return false;
+    age <= since_start + CLOCKS_APART
+        && fs::read_to_string(path).is_ok_and(|text| tells_of(&text, format, pid))
+}
+
+/// Whether a report holds something that a process with this number saw. Where the form
+/// does not name the process, whatever is there may be its own.
+fn tells_of(text: &str, format: Format, pid: u32) -> bool {
+    #[derive(Deserialize)]
+    struct Json {
+        process: JsonProcess,
+        summary: Counts,
+        findings: Vec<IgnoredAny>,
     }
-    let head = File::open(path)
-        .ok()
-        .and_then(|file| serde_json::from_reader::<_, Head>(io::BufReader::new(file)).ok());
-    head.is_some_and(|head| {
-        head.process.pid == pid && (head.summary.operations > 0 || !head.findings.is_empty())
-    })
+    #[derive(Deserialize)]
+    struct JsonProcess {
+        pid: u32,
+    }
+    #[derive(Deserialize)]
+    struct Counts {
+        operations: u64,
+    }
+    #[derive(Deserialize)]
+    struct Sarif {
+        runs: [SarifRun; 1],
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct SarifRun {
+        invocations: [SarifInvocation; 1],
+        properties: Counts,
+        results: Vec<IgnoredAny>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct SarifInvocation {
+        process_id: u32,
+    }
+    match format {
+        Format::Json => serde_json::from_str::<Json>(text).is_ok_and(|report| {
+            report.process.pid == pid
+                && (report.summary.operations > 0 || !report.findings.is_empty())
+        }),
+        Format::Sarif => serde_json::from_str::<Sarif>(text).is_ok_and(|Sarif { runs: [run] }| {
+            run.invocations[0].process_id == pid
+                && (run.properties.operations > 0 || !run.results.is_empty())
+        }),
+        Format::Junit | Format::Html => is_stamped(text, pid),
+        Format::Github => !text.is_empty(),
+    }
 }
 
 /// Whether a file was written since this process began, whatever it has run.
@@ -381,7 +408,7 @@ mod tests {
     fn becomes_free(path: &Path) -> bool {
         (0..1000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
-            Output::claim(path, 9, "free").is_ok_and(|output| output.path() == path)
+            Output::claim(path, Format::Json, 9, "free").is_ok_and(|output| output.path() == path)
         })
     }
 
@@ -389,7 +416,7 @@ mod tests {
     fn a_report_is_there_from_the_start_and_leaves_no_litter() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("r.json");
-        let mut output = Output::claim(&path, 1, "none yet").unwrap();
+        let mut output = Output::claim(&path, Format::Json, 1, "none yet").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "none yet");
         output.write("one").unwrap();
         output.write("two").unwrap();
@@ -402,10 +429,10 @@ mod tests {
     fn the_later_process_adds_its_pid() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("r.json");
-        let mut first = Output::claim(&path, 1, "1").unwrap();
-        let second = Output::claim(&path, 2, "2").unwrap();
+        let mut first = Output::claim(&path, Format::Json, 1, "1").unwrap();
+        let second = Output::claim(&path, Format::Json, 2, "2").unwrap();
         first.write("1 again").unwrap();
-        let third = Output::claim(&path, 3, "3").unwrap();
+        let third = Output::claim(&path, Format::Json, 3, "3").unwrap();
         assert_eq!(first.path().file_name().unwrap(), "r.json");
         assert_eq!(names(directory.path()), ["r.json", "r.json.2", "r.json.3"]);
         assert_eq!(fs::read_to_string(&path).unwrap(), "1 again");
@@ -424,7 +451,8 @@ mod tests {
             let threads: Vec<_> = (1..=16)
                 .map(|pid| {
                     scope.spawn(move || {
-                        let mut output = Output::claim(path, pid, &pid.to_string()).unwrap();
+                        let mut output =
+                            Output::claim(path, Format::Json, pid, &pid.to_string()).unwrap();
                         output.write(&format!("{pid} done")).unwrap();
                         output
                     })
@@ -448,16 +476,17 @@ mod tests {
     #[test]
     fn what_cannot_be_written_is_one_sentence() {
         let directory = tempfile::tempdir().unwrap();
-        let problem = Output::claim(&directory.path().join("no/r.json"), 1, "").unwrap_err();
+        let problem =
+            Output::claim(&directory.path().join("no/r.json"), Format::Json, 1, "").unwrap_err();
         assert!(
             problem
                 .text()
                 .ends_with("no/r.json cannot be written: No such file or directory"),
             "{problem}"
         );
-        let problem = Output::claim(directory.path(), 1, "").unwrap_err();
+        let problem = Output::claim(directory.path(), Format::Json, 1, "").unwrap_err();
         assert!(problem.text().ends_with("Is a directory"), "{problem}");
-        let problem = Output::claim(Path::new("/dev/null"), 1, "").unwrap_err();
+        let problem = Output::claim(Path::new("/dev/null"), Format::Json, 1, "").unwrap_err();
         assert_eq!(
             problem.text(),
             "/dev/null cannot be written: it is not a regular file"
@@ -480,7 +509,7 @@ mod tests {
         while !ready.exists() {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
-        let second = Output::claim(&path, 2, "2").unwrap();
+        let second = Output::claim(&path, Format::Json, 2, "2").unwrap();
         assert_eq!(second.path().file_name().unwrap(), "r.json.2");
         writer.kill().unwrap();
         writer.wait().unwrap();
@@ -515,7 +544,7 @@ mod tests {
         fs::write(&target, "old").unwrap();
         let link = directory.path().join("link");
         std::os::unix::fs::symlink(&target, &link).unwrap();
-        Output::claim(&link, 1, "new").unwrap();
+        Output::claim(&link, Format::Json, 1, "new").unwrap();
         assert_eq!(fs::read_to_string(&target).unwrap(), "new");
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     }
@@ -528,7 +557,7 @@ mod tests {
         write_once(&link, "once").unwrap();
         assert_eq!(names(directory.path()), ["link", "target"]);
         fs::remove_file(directory.path().join("target")).unwrap();
-        Output::claim(&link, 1, "claimed").unwrap();
+        Output::claim(&link, Format::Json, 1, "claimed").unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read_to_string(&link).unwrap(), "claimed");
     }
@@ -571,7 +600,7 @@ mod tests {
             )
         };
         let claim = |pid| {
-            let output = Output::claim(&path, pid, &report(pid, 0)).unwrap();
+            let output = Output::claim(&path, Format::Json, pid, &report(pid, 0)).unwrap();
             output.path().file_name().unwrap().to_owned()
         };
         // One that saw nothing is no loss, and nor is another process's.

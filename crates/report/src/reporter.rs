@@ -13,7 +13,7 @@ use crate::source::shown_path;
 use crate::suppressions::Suppressions;
 use crate::terminal::{Look, render_with};
 use crate::text::{clean, count, thousands};
-use crate::{Frame, Problem, Process, Settings, story};
+use crate::{Context, Format, Frame, Problem, Process, Settings, story};
 
 /// Findings kept for the report; more are told and counted, not kept.
 const KEPT: usize = 4096;
@@ -32,7 +32,8 @@ pub struct Reporter {
     dropped: u64,
     suppressions: Suppressions,
     baseline: Baseline,
-    output: Option<Output>,
+    context: Context,
+    outputs: Vec<(Format, Output)>,
     gate_failed: bool,
 }
 
@@ -46,7 +47,7 @@ pub struct Added {
 }
 
 impl Reporter {
-    /// A reporter for `process`. Claims the report's place and puts an empty report there.
+    /// A reporter for `process`. Claims the reports' places and puts empty ones there.
     ///
     /// # Errors
     /// All that's wrong with the files that the settings name.
@@ -78,26 +79,24 @@ impl Reporter {
             None => Baseline::default(),
         };
         let report = Report::new(&process);
-        let output = match &settings.json {
-            Some(template) if template.is_stdout() => {
-                problems.push(Problem::new(
-                    "json is -, standard output, which is the application's own here: \
+        let context = Context::of_this_process(&settings);
+        let mut outputs = Vec::new();
+        for (format, template) in settings.reports() {
+            let name = format.label();
+            if template.is_stdout() {
+                problems.push(Problem::new(format!(
+                    "{name} is -, standard output, which is the application's own here: \
                      only the streamcheck command can write a report there",
-                ));
-                None
+                )));
+                continue;
             }
-            Some(template) => {
-                let path = template.expand(&process);
-                match Output::claim(&path, process.pid, &report.to_text()) {
-                    Ok(output) => Some(output),
-                    Err(wrong) => {
-                        problems.push(wrong);
-                        None
-                    }
-                }
+            let path = template.expand(&process);
+            let text = format.render(&report, &context);
+            match Output::claim(&path, format, process.pid, &text) {
+                Ok(output) => outputs.push((format, output)),
+                Err(wrong) => problems.push(wrong),
             }
-            None => None,
-        };
+        }
         let terminal = std::io::stderr().is_terminal();
         let look = Look::of_this_process(settings.color.wanted(terminal), terminal);
         let reporter = Self {
@@ -108,7 +107,8 @@ impl Reporter {
             dropped: 0,
             suppressions,
             baseline,
-            output,
+            context,
+            outputs,
             gate_failed: false,
         };
         (reporter, problems)
@@ -182,14 +182,15 @@ impl Reporter {
 
     /// Replaces the report files. `counts` are the engine's, by the findings' numbers.
     pub fn write_files(&mut self, summary: &Summary, counts: &[u64]) -> Vec<Problem> {
-        if self.output.is_none() {
+        if self.outputs.is_empty() {
             return Vec::new();
         }
-        let text = self.report(summary, counts).to_text();
-        self.output
-            .as_mut()
-            .and_then(|output| output.write(&text).err())
-            .into_iter()
+        let report = self.report(summary, counts);
+        self.outputs
+            .iter_mut()
+            .filter_map(|(format, output)| {
+                output.write(&format.render(&report, &self.context)).err()
+            })
             .collect()
     }
 
@@ -207,7 +208,7 @@ impl Reporter {
             verdict(&report)
         };
         lines.extend(self.suppressions.remarks());
-        if let Some(output) = &self.output {
+        for (_, output) in &self.outputs {
             let path = output.path().to_string_lossy();
             lines.push(format!("report: {}", shown_path(&path)));
         }

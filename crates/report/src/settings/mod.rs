@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use streamcheck_engine::{Level, Levels};
 
-use crate::Problem;
+use crate::{Format, Problem};
 
 pub use options::{OPTIONS, OptionSpec};
 pub use sources::RESERVED_VARIABLES;
@@ -31,6 +31,14 @@ pub struct Settings {
     pub halt: bool,
     /// Where the JSON report goes.
     pub json: Option<PathTemplate>,
+    /// Where the SARIF report goes.
+    pub sarif: Option<PathTemplate>,
+    /// Where the JUnit report goes.
+    pub junit: Option<PathTemplate>,
+    /// Where the page goes.
+    pub html: Option<PathTemplate>,
+    /// Where the GitHub annotations go.
+    pub github: Option<PathTemplate>,
     /// Where the trace goes.
     pub trace: Option<PathTemplate>,
     /// The suppressions file.
@@ -56,6 +64,10 @@ impl Default for Settings {
             exit_code: 66,
             halt: false,
             json: None,
+            sarif: None,
+            junit: None,
+            html: None,
+            github: None,
             trace: None,
             suppressions: None,
             baseline: None,
@@ -79,14 +91,44 @@ impl Settings {
         sources::load(overrides, std::env::vars_os(), &directory)
     }
 
+    /// The reports that are asked for, each with its place.
+    pub fn reports(&self) -> impl Iterator<Item = (Format, &PathTemplate)> {
+        Format::ALL
+            .into_iter()
+            .filter_map(|format| Some((format, self.report(format)?)))
+    }
+
+    /// Where the report of a format goes.
+    #[must_use]
+    pub fn report(&self, format: Format) -> Option<&PathTemplate> {
+        match format {
+            Format::Json => &self.json,
+            Format::Sarif => &self.sarif,
+            Format::Junit => &self.junit,
+            Format::Html => &self.html,
+            Format::Github => &self.github,
+        }
+        .as_ref()
+    }
+
+    /// The same settings, with no report and no trace to write.
+    #[must_use]
+    pub fn without_files(&self) -> Self {
+        Self {
+            json: None,
+            sarif: None,
+            junit: None,
+            html: None,
+            github: None,
+            trace: None,
+            ..self.clone()
+        }
+    }
+
     /// Whether a finding of `level` fails the gate.
     #[must_use]
     pub fn fails(&self, level: Level) -> bool {
-        match self.fail_on {
-            FailOn::Error => level >= Level::Error,
-            FailOn::Warning => level >= Level::Warning,
-            FailOn::Never => false,
-        }
+        self.fail_on.fails(level)
     }
 }
 
@@ -125,6 +167,18 @@ choice! {
         Warning = "warning",
         /// Nothing fails it.
         Never = "never",
+    }
+}
+
+impl FailOn {
+    /// Whether a finding of `level` fails the gate.
+    #[must_use]
+    pub fn fails(self, level: Level) -> bool {
+        match self {
+            Self::Error => level >= Level::Error,
+            Self::Warning => level >= Level::Warning,
+            Self::Never => false,
+        }
     }
 }
 

@@ -136,33 +136,33 @@ pub static OPTIONS: &[OptionSpec] = &[
         "also write the findings as a JSON report",
         |settings, value, base| template(value, base).map(|path| settings.json = Some(path)),
     ),
-    later(
+    option(
         "sarif",
         PATH,
         "none",
         "also write the findings as SARIF",
-        |_, value, base| template(value, base).map(drop),
+        |settings, value, base| template(value, base).map(|path| settings.sarif = Some(path)),
     ),
-    later(
+    option(
         "junit",
         PATH,
         "none",
         "also write the findings as JUnit XML",
-        |_, value, base| template(value, base).map(drop),
+        |settings, value, base| template(value, base).map(|path| settings.junit = Some(path)),
     ),
-    later(
+    option(
         "html",
         PATH,
         "none",
         "also write the findings as a page with a timeline",
-        |_, value, base| template(value, base).map(drop),
+        |settings, value, base| template(value, base).map(|path| settings.html = Some(path)),
     ),
-    later(
+    option(
         "github",
         PATH,
         "none",
         "also write the findings as GitHub annotations",
-        |_, value, base| template(value, base).map(drop),
+        |settings, value, base| template(value, base).map(|path| settings.github = Some(path)),
     ),
     option(
         "trace",

@@ -8,8 +8,8 @@ use toml::Value;
 
 use super::Settings;
 use super::options::{OPTIONS, OptionSpec};
-use crate::Problem;
 use crate::text::{clean, nearest};
+use crate::{Format, Problem};
 
 /// Names the settings file.
 const CONFIG: &str = "STREAMCHECK_CONFIG";
@@ -22,11 +22,15 @@ const FILE: &str = "streamcheck.toml";
 /// library, and what the build and the tests of streamcheck itself take.
 pub const RESERVED_VARIABLES: &[&str] = &[
     CONFIG,
-    "STREAMCHECK_RUN_ID",
+    RUN_ID,
     "STREAMCHECK_LIBRARY",
     "STREAMCHECK_NVCC",
     "STREAMCHECK_BLESS",
 ];
+
+/// Tells a process that it is one of a run's: the command writes the reports, save the one
+/// that it collects, and its own settings have the file's for them.
+const RUN_ID: &str = "STREAMCHECK_RUN_ID";
 
 /// A settings file larger than this is no settings file.
 const LARGEST_FILE: u64 = 1 << 20;
@@ -48,13 +52,18 @@ pub(super) fn load(
     directory: &Path,
 ) -> (Settings, Vec<Problem>) {
     let mut problems = Vec::new();
-    let (variables, config) = from_environment(environment, &mut problems);
+    let environment: Vec<_> = environment.collect();
+    let of_a_run = environment.iter().any(|(name, _)| name == RUN_ID);
+    let (variables, config) = from_environment(environment.into_iter(), &mut problems);
     let file = match config {
         Some(path) => Some(directory.join(path)),
         None => find_file(directory),
     };
     // In the order of precedence, lowest first.
     let mut given = file.map_or_else(Vec::new, |path| from_file(&path, &mut problems));
+    if of_a_run {
+        given.retain(|one| Format::ALL.iter().all(|f| f.label() != one.option.name));
+    }
     given.extend(variables);
     given.extend(from_command_line(overrides, &mut problems));
 

@@ -1,0 +1,213 @@
+//! Where a finding is, for the forms that point into a repository, and its calls in a line.
+
+use std::ffi::OsStr;
+use std::path::{Component, Path, PathBuf};
+
+use streamcheck_engine::Role;
+
+use crate::json::{Event, Finding};
+use crate::text::{clean, count};
+use crate::{Context, Frame};
+
+/// The longest name that a line holds.
+const LONGEST_NAME: usize = 200;
+
+/// A source file as the forms name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Below the root, and relative to it.
+    Inside(PathBuf),
+    /// Anywhere else.
+    Outside(PathBuf),
+}
+
+impl Context {
+    /// A source file's name; one without a folder is in the working directory.
+    pub(crate) fn source(&self, file: &str) -> Source {
+        let path = tidy(&self.here.join(file));
+        match path.strip_prefix(&self.root) {
+            Ok(inside) if inside != OsStr::new("") => Source::Inside(inside.to_owned()),
+            _ => Source::Outside(path),
+        }
+    }
+}
+
+/// A path without `.` and `..`, as far as names tell.
+fn tidy(path: &Path) -> PathBuf {
+    let mut tidy = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir if tidy.file_name().is_some() => {
+                tidy.pop();
+            }
+            Component::ParentDir if tidy.has_root() => {}
+            other => tidy.push(other),
+        }
+    }
+    tidy
+}
+
+/// The place in `events` of the call at fault: the last use, else the last call.
+pub(crate) fn fault(events: &[Event]) -> usize {
+    events
+        .iter()
+        .rposition(|event| event.role == Role::Use)
+        .unwrap_or(events.len().saturating_sub(1))
+}
+
+/// A frame's file and line.
+pub(crate) fn source_line(frame: &Frame) -> Option<(&str, u32)> {
+    Some((frame.file.as_deref()?, frame.line.filter(|line| *line > 0)?))
+}
+
+/// The line to point at: of the call at fault, else of another, and inside the root
+/// before any other.
+pub(crate) fn pointed_at<'a>(
+    finding: &'a Finding,
+    context: &Context,
+) -> Option<(&'a Event, &'a Frame)> {
+    let first = finding.events.get(fault(&finding.events));
+    let events = || first.into_iter().chain(finding.events.iter().rev());
+    let frames = || events().flat_map(|event| event.stack.iter().map(move |frame| (event, frame)));
+    let inside = |frame: &Frame| {
+        source_line(frame)
+            .is_some_and(|(file, _)| matches!(context.source(file), Source::Inside(_)))
+    };
+    frames()
+        .find(|(_, frame)| inside(frame))
+        .or_else(|| frames().find(|(_, frame)| source_line(frame).is_some()))
+}
+
+/// `used here: kernel saxpy(float*, int) on stream 2`.
+pub(crate) fn call(event: &Event) -> String {
+    let verb = match event.role {
+        Role::Allocation => "allocated",
+        Role::Use => "used",
+        Role::Free => "freed",
+        Role::Copy => "copied",
+        Role::Event if event.api.contains("Wait") => "waited",
+        Role::Event if event.api.contains("Record") => "recorded",
+        Role::Event => "ordered",
+        Role::OtherAccess => "also accessed",
+    };
+    let name = match &event.kernel {
+        Some(kernel) => format!("kernel {}", clean(kernel, LONGEST_NAME)),
+        None => clean(&event.api, LONGEST_NAME).into_owned(),
+    };
+    match &event.stream {
+        Some(stream) => format!("{verb} here: {name} on {}", clean(stream, LONGEST_NAME)),
+        None => format!("{verb} here: {name}"),
+    }
+}
+
+/// The sentences of a finding, each on a line: what is wrong, what order there is, what to
+/// add, how often and by whom.
+pub(crate) fn sentences(finding: &Finding) -> Vec<String> {
+    let mut lines: Vec<String> = [&finding.message, &finding.ordering, &finding.help]
+        .into_iter()
+        .filter(|text| !text.is_empty())
+        .map(|text| as_sentence(&clean(text, usize::MAX)))
+        .collect();
+    if finding.count > 1 {
+        lines.push(format!(
+            "It happened {}.",
+            count(finding.count, "time", "times")
+        ));
+    }
+    if !finding.ranks.is_empty() {
+        let ranks: Vec<String> = finding.ranks.iter().map(u32::to_string).collect();
+        let word = if ranks.len() == 1 { "rank" } else { "ranks" };
+        lines.push(format!("On {word} {}.", ranks.join(", ")));
+    }
+    lines
+}
+
+/// Text with a capital at its beginning and a full stop at its end. A name stays as it is.
+fn as_sentence(text: &str) -> String {
+    let mut text = text.trim_end().to_owned();
+    let word_end = text.find(' ').unwrap_or(text.len());
+    if text
+        .bytes()
+        .take(word_end)
+        .all(|byte| byte.is_ascii_lowercase())
+        && let Some(first) = text.get_mut(..1)
+    {
+        first.make_ascii_uppercase();
+    }
+    if !text.ends_with(['.', '!', '?']) {
+        text.push('.');
+    }
+    text
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::json::tests::{finding, frame};
+    use crate::{FailOn, Settings};
+
+    /// A context whose root is `/src`.
+    pub(crate) fn context() -> Context {
+        Context {
+            fail_on: FailOn::Error,
+            here: PathBuf::from("/src/build"),
+            root: PathBuf::from("/src"),
+            exit_code: None,
+            baseline: false,
+        }
+    }
+
+    #[test]
+    fn paths_are_tidied_and_taken_from_the_root() {
+        let inside = |path: &str| Source::Inside(PathBuf::from(path));
+        let outside = |path: &str| Source::Outside(PathBuf::from(path));
+        for (file, source) in [
+            ("/src/a/x.cu", inside("a/x.cu")),
+            ("/src/build/../a/./x.cu", inside("a/x.cu")),
+            ("x.cu", inside("build/x.cu")),
+            ("../x.cu", inside("x.cu")),
+            ("../../x.cu", outside("/x.cu")),
+            ("/srcs/x.cu", outside("/srcs/x.cu")),
+            ("/src", outside("/src")),
+            ("/../x.cu", outside("/x.cu")),
+        ] {
+            assert_eq!(context().source(file), source, "{file}");
+        }
+        assert!(
+            Context::of_this_process(&Settings::default())
+                .here
+                .is_absolute()
+        );
+    }
+
+    #[test]
+    fn what_is_pointed_at_is_the_fault_inside_the_root() {
+        let outside = || vec![frame("lib", "/usr/include/lib.h", 3)];
+        let inside = |line| {
+            vec![
+                frame("lib", "/usr/include/lib.h", 3),
+                frame("f", "/src/a.cu", line),
+            ]
+        };
+        let line = |stacks| {
+            let finding = Finding::new(finding(), stacks);
+            pointed_at(&finding, &context()).map(|(event, frame)| (event.role, frame.line))
+        };
+        assert_eq!(line(vec![inside(7), inside(8)]), Some((Role::Use, Some(8))));
+        assert_eq!(
+            line(vec![inside(7), outside()]),
+            Some((Role::Allocation, Some(7)))
+        );
+        assert_eq!(line(vec![outside(), outside()]), Some((Role::Use, Some(3))));
+        assert_eq!(line(vec![Vec::new(), Vec::new()]), None);
+    }
+
+    #[test]
+    fn sentences_begin_and_end_as_such() {
+        assert_eq!(as_sentence("kernel f uses p"), "Kernel f uses p.");
+        assert_eq!(as_sentence("cudaFree waits."), "cudaFree waits.");
+        assert_eq!(as_sentence("call f(a)"), "Call f(a).");
+        assert_eq!(as_sentence(""), ".");
+    }
+}
