@@ -1,6 +1,7 @@
 //! Containers and their entries, as nvcc 12 and 13 write them.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::io::Read as _;
 
 use crate::LARGEST;
@@ -138,6 +139,50 @@ pub fn text_that_runs(image: &[u8], capability: Option<u32>, longest: usize) -> 
 pub fn holds_text(image: &[u8], longest: usize) -> bool {
     let mut reader = Reader::default();
     core::iter::from_fn(|| reader.next_packed(image)).any(|packed| packed.is_text(longest))
+}
+
+/// What an image holds code for, by compute capability (90 for 9.0).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Architectures {
+    /// Machine code.
+    pub compiled: BTreeSet<u32>,
+    /// PTX.
+    pub text: BTreeSet<u32>,
+}
+
+impl Architectures {
+    /// Those of an image, as far as headers tell.
+    #[must_use]
+    pub fn of(image: &[u8]) -> Self {
+        let mut reader = Reader::default();
+        let mut found = Self::default();
+        for packed in core::iter::from_fn(|| reader.next_packed(image)).take(MOST_PARTS) {
+            match packed.kind {
+                Kind::Cubin => found.compiled.insert(packed.capability),
+                Kind::Text => found.text.insert(packed.capability),
+                Kind::Unknown => false,
+            };
+        }
+        found
+    }
+}
+
+/// The containers that lie one behind the other in a program's section of device code.
+pub fn containers(section: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut at = 0;
+    core::iter::from_fn(move || {
+        // The linker leaves zeros between them, and they begin at multiples of 8.
+        while u32_at(section, at)? != CONTAINER_MAGIC {
+            at += 8;
+        }
+        let start = at;
+        let length = usize::from(u16_at(section, start + 6)?)
+            .checked_add(size_at(section, start + 8)?)?
+            .max(ENTRY_BYTES);
+        let end = start.checked_add(length)?.min(section.len());
+        at = end.checked_next_multiple_of(8)?;
+        section.get(start..end)
+    })
 }
 
 /// Reads an image's parts one after the other, so that one of them at a time takes memory and
@@ -296,6 +341,24 @@ mod tests {
             (KIND_PTX, 0x11 | FLAG_ZSTD, zstd, TEXT.len()),
         ]);
         assert_eq!(texts(&bytes), [TEXT; 3]);
+    }
+
+    #[test]
+    fn a_section_is_containers_one_behind_the_other() {
+        let one = |kind| container(&[(kind, 0, TEXT.as_bytes().to_vec(), TEXT.len())]);
+        let mut section = one(KIND_PTX);
+        section.resize(section.len().next_multiple_of(8) + 16, 0);
+        section.extend(one(KIND_CUBIN));
+        let found: Vec<_> = containers(&section).map(Architectures::of).collect();
+        let [first, second] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!((first.text.len(), first.compiled.len()), (1, 0));
+        assert_eq!((second.text.len(), second.compiled.len()), (0, 1));
+        for cut in 0..section.len() {
+            assert!(containers(&section[..cut]).count() <= 2);
+        }
+        assert_eq!(containers(&[0; 99]).count(), 0);
     }
 
     #[test]

@@ -20,7 +20,7 @@ mod locate;
 mod ptx;
 
 pub use access::{Access, Accesses, Uses};
-pub use fatbin::{Packed, Part, Reader, holds_text, text_that_runs};
+pub use fatbin::{Architectures, Packed, Part, Reader, containers, holds_text, text_that_runs};
 pub use locate::{Found, Memory, locate};
 
 use std::collections::BTreeMap;

@@ -33,7 +33,7 @@ pub use reporter::{Added, Reporter, verdict};
 pub use settings::{
     ColorChoice, FailOn, OPTIONS, OptionSpec, PathTemplate, RESERVED_VARIABLES, Settings, Stacks,
 };
-pub use symbols::{Frame, Module, Symbolizer, fill_build_ids, modules_of_this_process};
+pub use symbols::{DebugInfo, Frame, Module, Symbolizer, fill_build_ids, modules_of_this_process};
 
 /// The pages of the rules, on the web; a rule's page is `SCnnn.html` below it.
 pub const RULES_URL: &str = "https://streamcheck.github.io/streamcheck/rules";

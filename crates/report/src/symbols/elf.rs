@@ -7,7 +7,7 @@ use addr2line::Loader;
 use object::read::{ReadCache, ReadRef};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
 
-use super::debug_files;
+use super::debug_files::{self, Places};
 use super::demangle::{demangle, is_mangled};
 use super::{Frame, Module};
 
@@ -16,7 +16,7 @@ use super::{Frame, Module};
 const LARGEST_COMPRESSED: u64 = 1 << 30;
 
 /// As above, for debug information that is mapped as it is.
-const LARGEST_MAPPED: u64 = 8 << 30;
+pub(super) const LARGEST_MAPPED: u64 = 8 << 30;
 
 /// Symbols kept of one file.
 const MOST_SYMBOLS: usize = 8_000_000;
@@ -45,7 +45,7 @@ enum Dwarf {
 
 impl Image {
     /// Opens a module's file. `None` if it's no ELF file, or another build's.
-    pub(super) fn open(module: &Module) -> Option<Self> {
+    pub(super) fn open(module: &Module, places: &Places) -> Option<Self> {
         if !module.is_file() {
             return None;
         }
@@ -69,12 +69,12 @@ impl Image {
                 .collect();
             let mut symbols = Symbols::default();
             let dwarf = if has_dwarf(object) {
-                Dwarf::At(path.to_owned(), debug_files::shared(path, object))
+                Dwarf::At(path.to_owned(), shared(path, object, places))
             } else {
-                match debug_files::separate(path, object) {
+                match debug_files::separate(path, object, places) {
                     Some(debug) => with_object(&debug, |debug_object| {
                         symbols.add(debug_object);
-                        let shared = debug_files::shared(&debug, debug_object);
+                        let shared = shared(&debug, debug_object, places);
                         has_dwarf(debug_object).then(|| Dwarf::At(debug.clone(), shared))
                     })
                     .unwrap_or(Dwarf::None),
@@ -109,7 +109,10 @@ impl Image {
     /// nothing is known.
     pub(super) fn frames(&mut self, address: u64) -> Vec<Frame> {
         if let Dwarf::At(path, shared) = &self.dwarf {
-            self.dwarf = match Loader::new_with_sup(path, shared.as_ref()) {
+            let whole = Loader::new_with_sup(path, shared.as_ref());
+            // Lines don't need the shared parts, which hold names.
+            let loader = whole.or_else(|_| Loader::new(path));
+            self.dwarf = match loader {
                 Ok(loader) => Dwarf::Open(Box::new(loader)),
                 Err(_) => Dwarf::None,
             };
@@ -260,8 +263,68 @@ fn with_object<T>(
     look(&object)
 }
 
+/// What there is to turn addresses in a program's or library's code into lines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DebugInfo {
+    /// The file with the line tables: the file itself, or one of its own.
+    pub lines: Option<PathBuf>,
+    /// The debug file that the file links to by name, found or not.
+    pub link: Option<String>,
+    /// The build id as hexadecimal digits.
+    pub build_id: Option<String>,
+    /// Whether there is a symbol table beyond that of exported functions.
+    pub symbols: bool,
+}
+
+impl DebugInfo {
+    /// That of the ELF file at `path`, looked for as a [`Symbolizer`](super::Symbolizer)
+    /// does. `None` if it's no such file.
+    #[must_use]
+    pub fn of(path: &Path) -> Option<Self> {
+        Self::within(path, &Places::of_this_machine())
+    }
+
+    pub(super) fn within(path: &Path, places: &Places) -> Option<Self> {
+        with_object(path, |object| {
+            let mut symbols = object.symbols().next().is_some();
+            let lines = if has_dwarf(object) {
+                Some(path.to_owned())
+            } else {
+                debug_files::separate(path, object, places).filter(|debug| {
+                    with_object(debug, |debug_object| {
+                        symbols |= debug_object.symbols().next().is_some();
+                        has_dwarf(debug_object).then_some(())
+                    })
+                    .is_some()
+                })
+            };
+            Some(Self {
+                lines,
+                link: debug_files::link(object),
+                build_id: debug_files::build_id(object),
+                symbols,
+            })
+        })
+    }
+}
+
+/// The file of shared parts, if it can be borne.
+fn shared<'data, R: ReadRef<'data>>(
+    path: &Path,
+    object: &object::File<'data, R>,
+    places: &Places,
+) -> Option<PathBuf> {
+    debug_files::shared(path, object, places)
+        .filter(|file| with_object(file, |shared| sizes(shared).map(drop)).is_some())
+}
+
 /// Whether there is debug information of a size that can be borne.
 fn has_dwarf<'data, R: ReadRef<'data>>(object: &object::File<'data, R>) -> bool {
+    sizes(object) == Some(true)
+}
+
+/// Whether there are line tables; `None` if the debug information is too large, or damaged.
+fn sizes<'data, R: ReadRef<'data>>(object: &object::File<'data, R>) -> Option<bool> {
     let mut compressed = 0_u64;
     let mut mapped = 0_u64;
     let mut lines = false;
@@ -272,15 +335,14 @@ fn has_dwarf<'data, R: ReadRef<'data>>(object: &object::File<'data, R>) -> bool 
         }
         // `--only-keep-debug` leaves empty husks of other sections, never of these.
         lines |= name.ends_with("debug_line") && section.size() > 0;
-        match section.compressed_file_range() {
-            Ok(range) if range.format != object::CompressionFormat::None => {
+        match section.compressed_file_range().ok()? {
+            range if range.format != object::CompressionFormat::None => {
                 compressed = compressed.saturating_add(range.uncompressed_size);
             }
-            Ok(_) => mapped = mapped.saturating_add(section.size()),
-            Err(_) => return false,
+            _ => mapped = mapped.saturating_add(section.size()),
         }
     }
-    lines && compressed <= LARGEST_COMPRESSED && mapped <= LARGEST_MAPPED
+    (compressed <= LARGEST_COMPRESSED && mapped <= LARGEST_MAPPED).then_some(lines)
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ mod maps;
 
 use std::collections::HashMap;
 
+use debug_files::Places;
+pub use elf::DebugInfo;
 use elf::Image;
 pub use frame::Frame;
 pub use maps::{Module, fill_build_ids, modules_of_this_process};
@@ -30,6 +32,8 @@ pub struct Symbolizer {
     modules: Vec<Module>,
     /// By path: several mappings share a file, and a module may come back elsewhere.
     images: HashMap<String, Known>,
+    /// Where debug files may be, once they're wanted.
+    places: Option<Places>,
 }
 
 /// What is known of a file.
@@ -81,11 +85,12 @@ impl Symbolizer {
             }];
         };
         let file_offset = (address - module.start).saturating_add(module.offset);
+        let places = self.places.get_or_insert_with(Places::of_this_machine);
         let known = self
             .images
             .entry(module.path.clone())
             .or_insert_with(|| Known {
-                image: Image::open(module),
+                image: Image::open(module, places),
                 frames: HashMap::new(),
             });
         let name = module.name().to_owned();
@@ -168,7 +173,7 @@ int main(void) { return outer(1); }
 ";
 
     /// Compiles the program above, or says that there is no C compiler here.
-    fn compile(directory: &Path, arguments: &[&str]) -> std::path::PathBuf {
+    pub(super) fn compile(directory: &Path, arguments: &[&str]) -> std::path::PathBuf {
         let source = directory.join("s.c");
         std::fs::write(&source, SOURCE).unwrap();
         let program = directory.join("s");
@@ -185,7 +190,7 @@ int main(void) { return outer(1); }
 
     /// Where the call to `leaf` returns to, and where its code is in the file: the
     /// machine code is searched for the one call in `outer`.
-    fn call_in_outer(program: &Path) -> (u64, u64) {
+    pub(super) fn call_in_outer(program: &Path) -> (u64, u64) {
         use object::{Object, ObjectSegment, ObjectSymbol};
         let data = std::fs::read(program).unwrap();
         let file = object::File::parse(&*data).unwrap();
@@ -236,7 +241,7 @@ int main(void) { return outer(1); }
         (frames, address)
     }
 
-    fn functions(frames: &[Frame]) -> Vec<&str> {
+    pub(super) fn functions(frames: &[Frame]) -> Vec<&str> {
         frames
             .iter()
             .map(|frame| frame.function.as_deref().unwrap_or("?"))
