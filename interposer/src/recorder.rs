@@ -183,8 +183,8 @@ impl Core {
         }
         let stacks = findings
             .iter()
-            .flat_map(|finding| &finding.events)
-            .map(|event| (event.stack, self.stacks.addresses(event.stack).to_vec()))
+            .flat_map(|finding| finding.stacks())
+            .map(|stack| (stack, self.stacks.addresses(stack).to_vec()))
             .collect();
         Some(News {
             findings,

@@ -12,6 +12,7 @@ use crate::graph::Reason;
 use crate::memory::{Allocation, Memory};
 use crate::op::{Access, OpRef};
 use crate::order::{Order, Scope, StreamId, StreamKind, Waited};
+use crate::recent::Part;
 use crate::rules::violation::{Free, Use, Violation};
 use crate::rules::{
     self, Level, Levels, RuleCode, sc102_use_after_free, sc106_invalid_free, sc109_data_race,
@@ -19,11 +20,16 @@ use crate::rules::{
     sc204_redundant_sync,
 };
 use crate::shadow::Footprint;
+use crate::timeline;
 use crate::view::View;
 use crate::{BlindSpot, EventFacts, Finding, Summary, Timeline};
 
 /// Findings are told apart by rule, allocation site, use site and kernel.
 type FindingKey = (RuleCode, StackId, StackId, NameId);
+
+/// Findings with a timeline: the first of a run tell what is to be told, and a report
+/// of thousands stays readable by machines.
+const TIMELINES: usize = 256;
 
 /// A free whose real call has not returned yet.
 #[derive(Debug)]
@@ -169,10 +175,7 @@ impl Engine {
     /// The happens-before graph of stream segments, in Graphviz's language.
     #[must_use]
     pub fn dot(&self) -> String {
-        let view = View {
-            names: &self.names,
-            order: &self.order,
-        };
+        let view = View::new(&self.names, &self.order);
         self.order.dot(|id| view.stream(id))
     }
 
@@ -195,9 +198,18 @@ impl Engine {
                 | Action::Ended
                 | Action::BlindSpot { .. }
         );
-        self.sequence += u64::from(!silent);
+        if !silent {
+            self.sequence += 1;
+            self.order
+                .recent
+                .begin(self.sequence, call, Part::of(action));
+        }
         let mut found = Vec::new();
         self.take_in(call, action, &mut found);
+        if !silent {
+            let host = self.order.host_now();
+            self.order.recent.settle(self.sequence, host);
+        }
         found
             .into_iter()
             .filter_map(|violation| self.report(&violation))
@@ -490,6 +502,7 @@ impl Engine {
         let (stream, op) = match stream {
             Some(stream) => {
                 let (id, op) = self.on_stream(stream, call);
+                self.order.recent.pends(op);
                 (Some(id), op)
             }
             None => (None, OpRef::new(self.sequence, call, None)),
@@ -844,11 +857,15 @@ impl Engine {
             return None;
         }
         let number = self.counts.len();
-        let view = View {
-            names: &self.names,
-            order: &self.order,
-        };
+        let view = View::new(&self.names, &self.order);
         let text = rules::describe(violation, &view)?;
+        let timeline = if number < TIMELINES {
+            timeline::cut(&view, &text.events, violation.gap)
+        } else {
+            Timeline::default()
+        };
+        let mentioned = view.mentioned(&text.events);
+        let streams = view.streams(text.events.iter().map(|(_, op)| *op));
         let events = text.events.iter().map(|&(role, op)| EventFacts {
             role,
             api: self.names.text(op.api).to_owned(),
@@ -868,7 +885,9 @@ impl Engine {
             help: text.help,
             allocation: violation.block.map(|block| block.facts()),
             events: events.collect(),
-            timeline: Timeline::default(),
+            streams,
+            mentioned,
+            timeline,
         };
         self.known.insert(key, number);
         self.counts.push(1);

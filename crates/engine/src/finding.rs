@@ -24,8 +24,50 @@ pub struct Finding {
     pub allocation: Option<AllocationFacts>,
     /// The calls that tell the story, in the order in which they were made.
     pub events: Vec<EventFacts>,
+    /// The streams of these calls, each once, in the order of the calls.
+    pub streams: Vec<StreamFacts>,
+    /// Operations that the words name by their number and that are none of `events`.
+    pub mentioned: Vec<CallSite>,
     /// What else happened around these calls; without operations if it is not remembered.
     pub timeline: Timeline,
+}
+
+impl Finding {
+    /// The stacks that tell all of it: those of the events, of the streams, of what is
+    /// mentioned and of the timeline's operations, each in their order.
+    pub fn stacks(&self) -> impl Iterator<Item = StackId> {
+        let events = self.events.iter().map(|event| event.stack);
+        let streams = self.streams.iter().map(|stream| stream.created);
+        let mentioned = self.mentioned.iter().map(|call| call.stack);
+        let operations = self.timeline.operations.iter().map(|op| op.stack);
+        events.chain(streams).chain(mentioned).chain(operations)
+    }
+}
+
+/// A stream, and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamFacts {
+    /// As in [`EventFacts::stream`].
+    pub name: String,
+    /// How it orders itself: `non-blocking`, `blocking`, `legacy default`,
+    /// `per-thread default`.
+    pub flags: &'static str,
+    /// The device.
+    pub device: u16,
+    /// The host stack of the call that created it; 0 for default streams and for those
+    /// that were there before.
+    pub created: StackId,
+}
+
+/// Where an operation was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallSite {
+    /// The operation's place in the run, from 1.
+    pub sequence: u64,
+    /// The kernel's demangled name.
+    pub kernel: Option<String>,
+    /// The host stack.
+    pub stack: StackId,
 }
 
 /// The operations around a finding's calls, in the order in which they were submitted.
@@ -59,7 +101,7 @@ pub struct Lane {
 }
 
 /// One operation of a timeline.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimelineOperation {
     /// Its place in the run, from 1.
     pub sequence: u64,
@@ -69,6 +111,12 @@ pub struct TimelineOperation {
     pub api: String,
     /// The kernel's demangled name.
     pub kernel: Option<String>,
+    /// Where it stands in the source, such as `a.cu:12`; the engine does not know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// The host stack.
+    #[serde(skip)]
+    pub stack: StackId,
 }
 
 /// An ordering between two operations of different lanes.

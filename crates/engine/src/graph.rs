@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 
 use petgraph::stable_graph::{NodeIndex, StableDiGraph};
+use petgraph::visit::{EdgeRef, IntoEdgeReferences};
 use rustc_hash::FxHashMap;
 
 use crate::clock::Epoch;
@@ -111,9 +112,9 @@ impl SegmentGraph {
         self.graph.add_edge(a, b, Link { reason, call });
     }
 
-    /// The links of a shortest path that ends at `to` and begins in `slot` at
-    /// `from` or before, first link first, without program order.
-    pub(crate) fn path(&self, from: Epoch, to: Epoch) -> Vec<Link> {
+    /// The links of a shortest path from `from` to `to`, first link first, without
+    /// program order; each with its two ends.
+    pub(crate) fn path(&self, from: Epoch, to: Epoch) -> Vec<(Epoch, Epoch, Link)> {
         let (Some(&start), Some(&goal)) = (self.nodes.get(&from), self.nodes.get(&to)) else {
             return Vec::new();
         };
@@ -123,10 +124,23 @@ impl SegmentGraph {
         };
         nodes
             .windows(2)
-            .filter_map(|pair| self.graph.find_edge(pair[0], pair[1]))
-            .map(|edge| self.graph[edge])
-            .filter(|link| link.reason != Reason::Program)
+            .filter_map(|pair| {
+                let edge = self.graph.find_edge(pair[0], pair[1])?;
+                Some((self.graph[pair[0]], self.graph[pair[1]], self.graph[edge]))
+            })
+            .filter(|(.., link)| link.reason != Reason::Program)
             .collect()
+    }
+
+    /// Every link with its two ends, without program order.
+    pub(crate) fn links(&self) -> impl Iterator<Item = (Epoch, Epoch, Link)> {
+        self.graph
+            .edge_references()
+            .filter(|edge| edge.weight().reason != Reason::Program)
+            .map(|edge| {
+                let (from, to) = (self.graph[edge.source()], self.graph[edge.target()]);
+                (from, to, *edge.weight())
+            })
     }
 
     /// Whether a path leads from `from` to `to`.

@@ -20,14 +20,16 @@ mod graph;
 mod memory;
 mod op;
 mod order;
+mod recent;
 mod rules;
 mod shadow;
+mod timeline;
 mod values;
 mod view;
 
 pub use engine::Engine;
 pub use finding::{
-    AllocationFacts, BlindSpot, EventFacts, Finding, Lane, Role, Summary, Timeline, TimelineEdge,
-    TimelineOperation,
+    AllocationFacts, BlindSpot, CallSite, EventFacts, Finding, Lane, Role, StreamFacts, Summary,
+    Timeline, TimelineEdge, TimelineOperation,
 };
 pub use rules::{Level, Levels, RULES, Rule, RuleCode};

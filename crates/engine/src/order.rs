@@ -22,12 +22,13 @@ use std::num::NonZeroU32;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use streamcheck_model::{
-    Call, Condition, ContextId, DeviceId, Flag, Handle, NameId, StreamRef, ThreadId,
+    Call, Condition, ContextId, DeviceId, Flag, Handle, NameId, StackId, StreamRef, ThreadId,
 };
 
 use crate::clock::{Awaited, Epoch, Frontier, HOST, MANY, Slot, Time, Timeline};
 use crate::graph::{Link, Reason, SegmentGraph};
 use crate::op::{Access, OpRef};
+use crate::recent::Recent;
 use crate::values::{Ended, Values};
 
 /// A stream's identity, never given out twice.
@@ -35,7 +36,7 @@ use crate::values::{Ended, Values};
 pub(crate) struct StreamId(NonZeroU32);
 
 impl StreamId {
-    fn from_index(index: usize) -> Self {
+    pub(crate) fn from_index(index: usize) -> Self {
         let number = u32::try_from(index + 1).ok().and_then(NonZeroU32::new);
         Self(number.expect("fewer than 2^32 streams"))
     }
@@ -67,6 +68,8 @@ struct Stream {
     number: u32,
     handle: Handle,
     name: NameId,
+    /// Where it was created, if that was seen.
+    created: StackId,
     /// It has done something since the legacy stream's last barrier.
     awaits_barrier: bool,
     /// Its last operation and when that was.
@@ -185,6 +188,8 @@ pub(crate) struct Order {
     slots: Vec<Option<StreamId>>,
     numbered: u32,
     graph: SegmentGraph,
+    /// The newest operations.
+    pub(crate) recent: Recent,
 }
 
 impl Default for Order {
@@ -207,6 +212,7 @@ impl Default for Order {
             slots: vec![None],
             numbered: 0,
             graph: SegmentGraph::default(),
+            recent: Recent::default(),
         }
     }
 }
@@ -236,6 +242,7 @@ impl Order {
             number,
             handle,
             name: NameId::default(),
+            created: StackId::default(),
             awaits_barrier: false,
             last: None,
             work: 0,
@@ -300,17 +307,17 @@ impl Order {
             }
             StreamRef::Created(handle) => match self.created.get(&handle) {
                 Some(&id) => id,
-                None => self.create_stream(handle, true, call),
+                None => self.new_stream(handle, true, call),
             },
         }
     }
 
-    pub(crate) fn create_stream(
-        &mut self,
-        handle: Handle,
-        blocking: bool,
-        call: &Call,
-    ) -> StreamId {
+    pub(crate) fn create_stream(&mut self, handle: Handle, blocking: bool, call: &Call) {
+        let id = self.new_stream(handle, blocking, call);
+        self.stream_mut(id).created = call.stack;
+    }
+
+    fn new_stream(&mut self, handle: Handle, blocking: bool, call: &Call) -> StreamId {
         let kind = if blocking {
             StreamKind::Blocking
         } else {
@@ -551,6 +558,7 @@ impl Order {
             self.graph.continues(before, epoch);
         }
         stream.last = Some((epoch, op));
+        self.recent.placed(id, op, epoch);
         if !stream.awaits_barrier
             && matches!(stream.kind, StreamKind::Blocking | StreamKind::PerThread(_))
         {
@@ -991,6 +999,15 @@ impl Order {
         self.stream(id).handle
     }
 
+    pub(crate) fn device(&self, id: StreamId) -> u16 {
+        self.stream(id).device
+    }
+
+    /// The stack of the call that created the stream; 0 if that was not seen.
+    pub(crate) fn created_at(&self, id: StreamId) -> StackId {
+        self.stream(id).created
+    }
+
     pub(crate) fn stream_name(&self, id: StreamId) -> NameId {
         self.stream(id).name
     }
@@ -1030,7 +1047,17 @@ impl Order {
 
     /// The links by which a timeline came to know that much of another.
     pub(crate) fn path(&self, gap: Gap) -> Vec<Link> {
+        self.steps(gap).into_iter().map(|(.., link)| link).collect()
+    }
+
+    /// [`Order::path`], with the two ends of each link.
+    pub(crate) fn steps(&self, gap: Gap) -> Vec<(Epoch, Epoch, Link)> {
         self.graph.path(gap.known, gap.now)
+    }
+
+    /// All that orders one timeline after another, as far as it is remembered.
+    pub(crate) fn links(&self) -> impl Iterator<Item = (Epoch, Epoch, Link)> {
+        self.graph.links()
     }
 
     /// The segment graph in Graphviz's language.

@@ -1,17 +1,73 @@
 //! How streams, calls and orderings are put into words.
 
+use std::cell::RefCell;
+
 use streamcheck_model::Names;
 
+use crate::graph::Reason;
 use crate::op::{Access, OpRef};
 use crate::order::{Gap, Order, StreamId, StreamKind};
+use crate::{CallSite, Role, StreamFacts};
 
 /// What a rule needs to describe a violation.
 pub(crate) struct View<'a> {
     pub(crate) names: &'a Names,
     pub(crate) order: &'a Order,
+    /// The operations that were named by their number.
+    numbered: RefCell<Vec<OpRef>>,
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
+    pub(crate) fn new(names: &'a Names, order: &'a Order) -> Self {
+        Self {
+            names,
+            order,
+            numbered: RefCell::default(),
+        }
+    }
+
+    /// The operations that were named by their number so far and are none of `events`.
+    pub(crate) fn mentioned(&self, events: &[(Role, OpRef)]) -> Vec<CallSite> {
+        let mut sites: Vec<CallSite> = Vec::new();
+        for op in self.numbered.borrow().iter() {
+            let known = events
+                .iter()
+                .any(|(_, event)| event.sequence == op.sequence)
+                || sites.iter().any(|site| site.sequence == op.sequence);
+            if !known {
+                sites.push(CallSite {
+                    sequence: op.sequence,
+                    kernel: self.kernel(*op),
+                    stack: op.stack,
+                });
+            }
+        }
+        sites
+    }
+
+    /// The streams of operations, each once.
+    pub(crate) fn streams(&self, ops: impl Iterator<Item = OpRef>) -> Vec<StreamFacts> {
+        let mut ids: Vec<StreamId> = Vec::new();
+        for id in ops.filter_map(|op| op.stream) {
+            if !ids.contains(&id) {
+                ids.push(id);
+            }
+        }
+        let facts = |id| StreamFacts {
+            name: self.stream_in_full(id),
+            flags: match self.order.kind(id) {
+                StreamKind::Legacy => "legacy default",
+                StreamKind::PerThread(_) => "per-thread default",
+                StreamKind::Blocking => "blocking",
+                StreamKind::NonBlocking => "non-blocking",
+                StreamKind::Meeting => "all of a context",
+            },
+            device: self.order.device(id),
+            created: self.order.created_at(id),
+        };
+        ids.into_iter().map(facts).collect()
+    }
+
     /// `stream 2`, or the name the application gave it.
     pub(crate) fn stream(&self, id: StreamId) -> String {
         let name = self.names.text(self.order.stream_name(id));
@@ -77,6 +133,7 @@ impl View<'_> {
 
     /// As [`View::work`], with its place in the run.
     pub(crate) fn work_at(&self, op: OpRef) -> String {
+        self.numbered.borrow_mut().push(op);
         format!("{} (operation {})", self.work(op), op.sequence)
     }
 
@@ -92,6 +149,8 @@ impl View<'_> {
             let steps: Vec<String> = path
                 .iter()
                 .map(|link| match (link.call, link.reason) {
+                    // No operation of its own.
+                    (Some(call), Reason::HostFunction) => self.work(call),
                     (Some(call), _) => self.work_at(call),
                     (None, reason) => reason.label().to_owned(),
                 })

@@ -10,6 +10,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use streamcheck_engine::{self as engine, Level, Role, Timeline};
 
+use crate::sites::Places;
+use crate::story::user_frames;
 use crate::{Frame, Problem, Process};
 
 /// The schema that this version writes and reads.
@@ -111,6 +113,9 @@ pub struct Finding {
     pub allocation: Option<Allocation>,
     /// The calls that tell the story, in the order in which they were made.
     pub events: Vec<Event>,
+    /// The streams of these calls, each once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub streams: Vec<Stream>,
     /// What else happened around these calls, where that is remembered.
     #[serde(default, skip_serializing_if = "Timeline::is_empty")]
     pub timeline: Timeline,
@@ -150,6 +155,21 @@ pub struct Event {
     pub sequence: u64,
     /// The host stack from the application's own frame outward.
     pub stack: Vec<Frame>,
+}
+
+/// A stream of a finding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stream {
+    /// As in [`Event::stream`].
+    pub name: String,
+    /// `non-blocking`, `blocking`, `legacy default` or `per-thread default`.
+    pub flags: String,
+    /// The device.
+    pub device: u16,
+    /// The host stack of the call that created it, from the application's own frame
+    /// outward; empty for default streams, and where the creation was not seen.
+    #[serde(default)]
+    pub created: Vec<Frame>,
 }
 
 impl Report {
@@ -345,10 +365,25 @@ impl Finding {
         self.suppressed.is_none() && !self.baseline
     }
 
-    /// An engine's finding, with the stacks of its events in their order.
+    /// An engine's finding, with what [`engine::Finding::stacks`] stand for, in that order;
+    /// of missing ones nothing is known. Its words say where in the source what they
+    /// number stands, as far as that is known.
     #[must_use]
     pub fn new(finding: engine::Finding, stacks: Vec<Vec<Frame>>) -> Self {
+        let places = Places::new(&finding, &stacks);
+        let finding = places.put_into(finding);
         let mut stacks = stacks.into_iter();
+        let mut finding = Self::with_stacks(finding, &mut stacks);
+        for stream in &mut finding.streams {
+            stream.created = user_frames(&stacks.next().unwrap_or_default(), None);
+        }
+        finding
+    }
+
+    fn with_stacks(
+        finding: engine::Finding,
+        stacks: &mut impl Iterator<Item = Vec<Frame>>,
+    ) -> Self {
         Self {
             rule: finding.rule.to_string(),
             name: finding.rule.rule().name.to_owned(),
@@ -376,6 +411,16 @@ impl Finding {
                     thread: event.thread,
                     sequence: event.sequence,
                     stack: stacks.next().unwrap_or_default(),
+                })
+                .collect(),
+            streams: finding
+                .streams
+                .into_iter()
+                .map(|stream| Stream {
+                    name: stream.name,
+                    flags: stream.flags.to_owned(),
+                    device: stream.device,
+                    created: Vec::new(),
                 })
                 .collect(),
             timeline: finding.timeline,
@@ -458,6 +503,8 @@ pub(crate) mod tests {
                     2,
                 ),
             ],
+            streams: Vec::new(),
+            mentioned: Vec::new(),
             timeline: Timeline::default(),
         }
     }

@@ -89,6 +89,7 @@ mod tests {
                     frame("/opt/libnccl.so.2"),
                 ],
             }],
+            streams: Vec::new(),
             timeline: streamcheck_engine::Timeline::default(),
             suppressed: None,
             baseline: false,

@@ -18,6 +18,7 @@ mod process;
 mod reporter;
 mod sarif;
 mod settings;
+mod sites;
 pub mod source;
 pub mod story;
 pub mod suppressions;

@@ -1,5 +1,6 @@
 //! The findings of one process on their way out.
 
+use std::collections::HashMap;
 use std::io::IsTerminal;
 
 use streamcheck_engine::{self as engine, Summary};
@@ -120,10 +121,11 @@ impl Reporter {
         finding: engine::Finding,
         stacks: &mut dyn FnMut(StackId) -> Vec<Frame>,
     ) -> Added {
+        // A loop's operations share a stack; of 0 nothing is known.
+        let mut known = HashMap::from([(StackId::default(), Vec::new())]);
         let frames = finding
-            .events
-            .iter()
-            .map(|event| stacks(event.stack))
+            .stacks()
+            .map(|stack| known.entry(stack).or_insert_with(|| stacks(stack)).clone())
             .collect();
         let (number, level) = (finding.number, finding.level);
         let mut finding = Finding::new(finding, frames);
