@@ -168,6 +168,16 @@ pub(crate) fn close(news: Option<(Summary, Vec<u64>)>) {
     }
 }
 
+/// Brings the reports up to date with what has repeated itself since the last finding.
+pub(crate) fn update(news: Option<(Summary, Vec<u64>)>) {
+    let Some(mut guard) = recorder::patient_lock(&DESK, Duration::from_secs(10)) else {
+        return;
+    };
+    if let (Some(desk), Some((summary, counts))) = (guard.as_mut(), news) {
+        desk.write_files(&summary, &counts);
+    }
+}
+
 /// Another program is about to take the process over. As most that do this are shells
 /// and launchers, nothing is said unless something was found.
 pub(crate) fn image_goes(news: Option<(Summary, Vec<u64>)>) {

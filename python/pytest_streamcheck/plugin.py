@@ -64,10 +64,14 @@ def pytest_load_initial_conftests(early_config: pytest.Config):
     # Before output is captured and before a conftest.py is imported.
     options = early_config.known_args_namespace
     if options.streamcheck and not options.help and not options.version:
-        within = os.environ.get(RUN_ID)
-        if not within and "PYTEST_XDIST_WORKER" not in os.environ:
+        if RUN_ID not in os.environ and not _is_worker(options):
             _become_a_run(options)
     yield
+
+
+def _is_worker(options) -> bool:
+    """Whether this is a worker of pytest-xdist, and not a pytest that one of its tests runs."""
+    return "PYTEST_XDIST_WORKER" in os.environ and "no:terminal" in (options.plugins or [])
 
 
 def _become_a_run(options) -> NoReturn:
@@ -160,15 +164,13 @@ class Judge:
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
         self._take_outside("before " + item.nodeid)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        _allowed(item)
-
     # The last implementations of a phase run once it is over and has not failed; what
     # they raise is its failure, to `xfail`, `--pdb` and reports alike.
 
-    @pytest.hookimpl(trylast=True, specname="pytest_runtest_setup")
-    def after_setup(self, item: pytest.Item) -> None:
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        # A marker that makes no sense is named before the test runs.
+        _allowed(item)
         self._judge(item)
 
     @pytest.hookimpl(trylast=True)

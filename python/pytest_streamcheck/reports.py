@@ -8,6 +8,7 @@ the processes it starts: so it knows whose findings are whose.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -34,6 +35,8 @@ class Finding:
 
     facts: Dict[str, Any]
     process: Dict[str, Any]
+    #: Whether it was made before, by the same calls.
+    again: bool = False
 
     @property
     def live(self) -> bool:
@@ -52,6 +55,9 @@ class Reports:
             )
         self._home = Path(template[: -len("/%p.json")].replace("%%", "%"))
         self._root = Path(os.environ.get(FOLDER) or self._home)
+        # The preloaded library writes each new finding at once, and when it is asked to how
+        # often each was made so far.
+        self._update = getattr(ctypes.CDLL(None), "streamcheck_update_reports", None)
         self._claim()
 
     def _claim(self) -> None:
@@ -59,8 +65,8 @@ class Reports:
         report then where the process that started it wanted it."""
         self._pid = os.getpid()
         self._own = self._root / str(self._pid)
-        # How many findings of each file are known, and the state of the file they were in.
-        self._known: Dict[Path, Tuple[int, Tuple[int, int, int]]] = {}
+        # How often each finding of each file was made, and the state of the file then.
+        self._known: Dict[Path, Tuple[List[int], Tuple[int, int, int]]] = {}
         try:
             self._own.mkdir(exist_ok=True)
         except OSError as error:
@@ -85,14 +91,17 @@ class Reports:
                     yield folder / name, pid
 
     def new(self) -> List[Finding]:
-        """The findings that were made since the last call."""
+        """The findings that were made since the last call. One of this process may be one
+        that was made before; of others it is not known when they repeat one."""
         if os.getpid() != self._pid:
             # A fork of a pytest process that goes on with the test, as pytest-forked makes.
             self._home = self._own
             self._claim()
+        if self._update:
+            self._update()
         found: List[Finding] = []
-        for path, _ in self._files():
-            count, state = self._known.get(path, (0, (0, 0, 0)))
+        for path, pid in self._files():
+            known, state = self._known.get(path, ([], (0, 0, 0)))
             try:
                 about = path.stat()
                 now = (about.st_ino, about.st_mtime_ns, about.st_size)
@@ -104,8 +113,12 @@ class Reports:
             except (OSError, ValueError, KeyError, TypeError):
                 # Replaced as a whole, so it is there at the next look.
                 continue
-            self._known[path] = (len(findings), now)
-            found.extend(Finding(facts, process) for facts in findings[count:])
+            counts = [facts.get("count", 1) for facts in findings]
+            self._known[path] = (counts, now)
+            for place, facts in enumerate(findings):
+                again = place < len(known)
+                if not again or (pid == self._pid and counts[place] > known[place]):
+                    found.append(Finding(facts, process, again))
         return found
 
     def saw_cuda(self) -> bool:

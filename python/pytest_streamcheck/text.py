@@ -28,6 +28,8 @@ def story(finding: Finding) -> str:
     lines = [headline(finding)]
     if facts["level"] != "error":
         lines.append(f"    level: {facts['level']}")
+    if finding.again:
+        lines.append(f"    made again, {facts['count']} times so far; this was the first time:")
     process = finding.process
     if process.get("pid") != os.getpid():
         rank = process.get("rank")

@@ -74,6 +74,23 @@ def test_setup_and_teardown_are_phases_too(run):
     )
 
 
+def test_what_happens_again_fails_again(run):
+    result = run(
+        """
+        import cuda
+
+        def test_one(): cuda.race()
+        def test_two(): pass
+        def test_three():
+            for _ in range(2): cuda.race()
+        """
+    )
+    assert outcomes(result) == {"passed": 1, "failed": 2}
+    result.stdout.fnmatch_lines(
+        ["*_ test_three _*", "SC101 *", "    made again, 3 times so far; this was the first time:"]
+    )
+
+
 def test_a_test_that_fails_by_itself_shows_its_findings(run):
     result = run(
         """
@@ -263,9 +280,8 @@ def test_started_by_a_program(run, pytester):
     assert outcomes(result) == {"passed": 2, "failed": 1}
 
 
-def test_workers_of_xdist(run, monkeypatch):
+def test_workers_of_xdist(run):
     pytest.importorskip("xdist")
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     source = "import cuda\ncuda.race()\n" + "\n".join(
         f"def test_{number}():\n    {'cuda.race()' if number in (1, 4) else 'pass'}\n"
         for number in range(6)

@@ -47,6 +47,11 @@ def test_a_finding_is_told_with_its_places():
     ]
 
 
+def test_a_repeated_finding_says_so():
+    again = Finding(dict(FACTS, count=4), {"pid": 0}, again=True)
+    assert "    made again, 4 times so far; this was the first time:" in story(again)
+
+
 def test_an_interpreters_frames_are_better_than_none():
     event = dict(FACTS["events"][0], stack=FACTS["events"][0]["stack"][:1])
     text = story(Finding(dict(FACTS, events=[event]), {"pid": 0}))
