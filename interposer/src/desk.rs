@@ -48,7 +48,8 @@ pub(crate) fn open(settings: Settings, process: Process) {
         tracing::info!("the report goes to {}", json.expand(&process).display());
     }
     let (reporter, problems) = Reporter::lenient(settings, process);
-    for problem in problems {
+    // Nobody waits for the report of a process that has outlived its run.
+    for problem in problems.iter().filter(|_| !outlives_its_run()) {
         stderr::line(problem.text());
     }
     if let Ok(mut desk) = DESK.lock() {
@@ -87,6 +88,19 @@ pub(crate) fn tell_last(news: News) {
     {
         desk.take(news);
     }
+}
+
+/// Names the run that a process is a part of.
+const RUN_ID: &str = "STREAMCHECK_RUN_ID";
+
+/// Whether the `streamcheck run` that this process is a part of has ended: the folder for
+/// its processes' reports is gone.
+fn outlives_its_run() -> bool {
+    std::env::var_os(RUN_ID).is_some()
+        && std::env::var_os("STREAMCHECK_JSON").is_some_and(|path| {
+            let folder = std::path::Path::new(&path).parent();
+            folder.is_some_and(|folder| !folder.exists())
+        })
 }
 
 impl Desk {
@@ -132,7 +146,7 @@ impl Desk {
     /// Tells the summary, unless someone else does.
     fn sum_up(&mut self, summary: &Summary, counts: &[u64]) -> bool {
         // `streamcheck run` sums up for all of its processes.
-        if std::env::var_os("STREAMCHECK_RUN_ID").is_some() {
+        if std::env::var_os(RUN_ID).is_some() && !outlives_its_run() {
             return false;
         }
         self.summed_up = Some(self.told_findings);
@@ -142,7 +156,7 @@ impl Desk {
 
     fn write_files(&mut self, summary: &Summary, counts: &[u64]) {
         for problem in self.reporter.write_files(summary, counts) {
-            if self.told.insert(problem.text().to_owned()) {
+            if self.told.insert(problem.text().to_owned()) && !outlives_its_run() {
                 stderr::line(problem.text());
             }
         }

@@ -54,6 +54,17 @@ impl Collection {
         format!("{directory}/%p.json")
     }
 
+    /// The reports, each with the number of the process that wrote it.
+    pub(crate) fn writers(&self) -> Vec<(PathBuf, String)> {
+        paths(self.directory.path())
+            .into_iter()
+            .map(|path| {
+                let pid = whose(&path);
+                (path, pid)
+            })
+            .collect()
+    }
+
     /// Merges what is there.
     pub(crate) fn merge(&self, process: &Process) -> Merged {
         let (reports, problems) = read_all(self.directory.path());
@@ -67,8 +78,8 @@ impl Collection {
     }
 }
 
-/// The reports, each with whose it is.
-fn read_all(directory: &Path) -> (Vec<(String, Report)>, Vec<Problem>) {
+/// Where the reports are.
+fn paths(directory: &Path) -> Vec<PathBuf> {
     let (folders, mut paths): (Vec<_>, Vec<_>) = entries(directory)
         .filter(|path| is_report(path) || is_folder_of_a_process(path))
         .partition(|path| is_folder_of_a_process(path));
@@ -76,8 +87,13 @@ fn read_all(directory: &Path) -> (Vec<(String, Report)>, Vec<Problem>) {
         paths.extend(entries(&folder).filter(|path| is_report(path)));
     }
     paths.sort();
+    paths
+}
+
+/// The reports, each with whose it is.
+fn read_all(directory: &Path) -> (Vec<(String, Report)>, Vec<Problem>) {
     let mut problems = Vec::new();
-    let reports = paths
+    let reports = paths(directory)
         .iter()
         .filter_map(|path| {
             Report::read(path)

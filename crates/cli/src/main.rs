@@ -13,6 +13,7 @@ mod args;
 mod collect;
 mod demo;
 mod failure;
+mod leftover;
 mod log;
 mod options;
 mod output;

@@ -68,8 +68,15 @@ fn find(given: Option<&OsStr>, beside: &Path) -> Result<PathBuf, String> {
     })
 }
 
-/// `LD_PRELOAD` with the library before whatever is there already.
+/// `LD_PRELOAD` with the library before whatever is there already. In a run inside of a
+/// run it leads the list already.
 pub(crate) fn ld_preload(library: &Path, already: Option<OsString>) -> OsString {
+    if let Some(already) = &already {
+        let mut entries = already.as_bytes().split(|byte| matches!(byte, b' ' | b':'));
+        if entries.next() == Some(library.as_os_str().as_bytes()) {
+            return already.clone();
+        }
+    }
     let mut value = library.as_os_str().as_bytes().to_vec();
     if let Some(already) = already.filter(|already| !already.is_empty()) {
         value.push(b':');
@@ -117,5 +124,8 @@ mod tests {
             ld_preload(library, Some("a.so b.so".into())),
             "/l/libstreamcheck.so:a.so b.so"
         );
+        for already in ["/l/libstreamcheck.so", "/l/libstreamcheck.so:a.so"] {
+            assert_eq!(ld_preload(library, Some(already.into())), already);
+        }
     }
 }

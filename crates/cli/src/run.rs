@@ -2,25 +2,32 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::Instant;
 
-use streamcheck_report::{Context, Format, OptionSpec, Process, Settings, nothing_checked};
+use streamcheck_report::output::write_once;
+use streamcheck_report::{
+    Context, Format, OptionSpec, PathTemplate, Process, Settings, nothing_checked,
+};
 
 use crate::args::{All, Run};
 use crate::collect::{Collection, Merged};
 use crate::failure::{Failure, reason};
 use crate::options::Options;
+use crate::progress::Running;
 use crate::signals::Signals;
-use crate::{output, preload, report};
+use crate::{leftover, output, preload, report};
 
 /// Tells a process that it is one of a run's, whose summary the command writes.
 const RUN_ID: &str = "STREAMCHECK_RUN_ID";
+
+/// Tells a process where its report goes.
+const JSON: &str = "STREAMCHECK_JSON";
 
 /// Runs the application and returns the exit code.
 pub(crate) fn run(run: &Run) -> Result<u8, Failure> {
@@ -69,7 +76,9 @@ pub(crate) fn run(run: &Run) -> Result<u8, Failure> {
     drop(forwarding);
     tracing::debug!("the application ended: {status}");
 
+    let leftover = leftover::after(&collection);
     let merged = collection.merge(&process);
+    tell_outer(&merged, &settings, &process);
     if merged.saw_cuda() {
         output::err(&report::summary(
             &merged,
@@ -78,8 +87,11 @@ pub(crate) fn run(run: &Run) -> Result<u8, Failure> {
     } else {
         output::say(
             "no CUDA call was seen in any process; a statically linked or set-user-ID program \
-             ignores LD_PRELOAD",
+             ignores LD_PRELOAD, and `env -i` or a container leaves it behind",
         );
+    }
+    if let Some(leftover) = leftover {
+        output::say(&leftover);
     }
     let context = Context {
         exit_code: Some(as_a_shell(status)),
@@ -145,7 +157,7 @@ fn environment(
         command.env("STREAMCHECK_CONFIG", file);
     }
     command
-        .env("STREAMCHECK_JSON", collection.template())
+        .env(JSON, collection.template())
         // Not every process of a run need use CUDA; the command judges the whole.
         .env("STREAMCHECK_REQUIRE_CUDA", "off")
         .env(RUN_ID, std::process::id().to_string())
@@ -174,22 +186,19 @@ fn config() -> Option<PathBuf> {
 
 /// Waits for the application, and says now and then that it still runs.
 fn wait(child: &mut Child, collection: &Collection, process: &Process) -> io::Result<ExitStatus> {
-    if !io::stderr().is_terminal() {
+    let Some(mut running) = Running::new() else {
         return child.wait();
-    }
+    };
+    let began = Instant::now();
     let (done, ended) = mpsc::channel::<()>();
     thread::scope(|scope| {
         scope.spawn(move || {
-            for minutes in 1_u64.. {
-                let pause = ended.recv_timeout(Duration::from_secs(60));
-                if pause != Err(mpsc::RecvTimeoutError::Timeout) {
+            loop {
+                let pause = running.due().saturating_sub(began.elapsed());
+                if ended.recv_timeout(pause) != Err(mpsc::RecvTimeoutError::Timeout) {
                     return;
                 }
-                if matches!(minutes, 1 | 2 | 5) || minutes.is_multiple_of(10) {
-                    // A whole line: the application may write to the same terminal.
-                    let findings = collection.merge(process).report.findings.len();
-                    output::say(&format!("{minutes} min, {findings} findings so far"));
-                }
+                running.give(collection.merge(process).report.findings.len());
             }
         });
         let status = child.wait();
@@ -203,7 +212,29 @@ fn wait(child: &mut Child, collection: &Collection, process: &Process) -> io::Re
 fn annotates(settings: &Settings) -> bool {
     settings.github.is_none()
         && env::var_os("GITHUB_ACTIONS").is_some_and(|on| on == "true")
-        && env::var_os(RUN_ID).is_none()
+        && !is_nested()
+}
+
+/// Hands the merged report to the run that this one is a part of: that one answers for
+/// all that runs below it.
+fn tell_outer(merged: &Merged, settings: &Settings, process: &Process) {
+    let place = env::var(JSON).ok().filter(|_| is_nested());
+    let Some(place) = place.and_then(|text| PathTemplate::parse(&text).ok()) else {
+        return;
+    };
+    let told = settings
+        .json
+        .as_ref()
+        .is_some_and(|json| json.text() == place.text());
+    if !told {
+        // An outer run that has ended needs it no more.
+        let _ = write_once(&place.expand(process), &merged.report.to_text());
+    }
+}
+
+/// Whether this run is a process of another.
+fn is_nested() -> bool {
+    env::var_os(RUN_ID).is_some()
 }
 
 /// The exit code: the application's own unless it is 0.

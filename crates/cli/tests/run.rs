@@ -1,15 +1,20 @@
 //! Real runs: the staged command, the preload library, the simulated CUDA.
 
 use std::fs;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use fixtures::{Build, fixtures, stage};
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
+
+#[path = "run/processes.rs"]
+mod processes;
+#[path = "run/signals.rs"]
+mod signals;
+#[path = "run/terminal.rs"]
+mod terminal;
 
 /// The staged command, and the folder of the fixture programs.
 fn staged() -> (PathBuf, PathBuf) {
@@ -58,6 +63,16 @@ fn run(options: &[&str], app: &[&str]) -> (Output, Value) {
 /// The same for a shell script that finds the programs in `$FIXTURES`.
 fn script(options: &[&str], text: &str) -> (Output, Value) {
     run(options, &["sh", "-c", text])
+}
+
+/// Waits for a file that the application makes.
+fn wait_for(path: &Path) {
+    let began = Instant::now();
+    while !path.exists() {
+        let name = path.display();
+        assert!(began.elapsed() < Duration::from_secs(120), "no {name}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn report(path: &Path) -> Value {
@@ -115,9 +130,14 @@ fn all_processes_make_one_report() {
 
 /// `images.c`, built as the fixtures are.
 fn images(folder: &TempDir) -> PathBuf {
+    compiled(folder, "images")
+}
+
+/// A program of this folder's, built as the fixtures are.
+fn compiled(folder: &TempDir, name: &str) -> PathBuf {
     let (_, programs) = staged();
-    let program = folder.path().join("images");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/images.c");
+    let program = folder.path().join(name);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/{name}.c"));
     let built = Command::new("cc")
         .args(["-std=gnu11", "-g", "-O0", "-w", "-rdynamic", "-I"])
         .arg(fixtures::repository().join("fixtures/cu"))
@@ -322,38 +342,6 @@ fn an_impossible_report_stops_the_run_before_it_starts() {
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(said.contains("no/out.json"), "{said}");
     assert!(!folder.path().join("started").exists());
-}
-
-#[test]
-fn signals_reach_the_application() {
-    let folder = TempDir::new().unwrap();
-    let app = [
-        "sh",
-        "-c",
-        "trap 'exit 5' TERM; touch ready; while :; do sleep 0.05; done",
-    ];
-    let mut child = streamcheck(&folder, &["--require-cuda=off"], &app)
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let began = Instant::now();
-    while !folder.path().join("ready").exists() {
-        assert!(
-            began.elapsed() < Duration::from_secs(60),
-            "the application did not start"
-        );
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    let status = child.wait().unwrap();
-    let mut said = String::new();
-    child
-        .stderr
-        .take()
-        .unwrap()
-        .read_to_string(&mut said)
-        .unwrap();
-    assert_eq!(status.code(), Some(5), "{said}");
 }
 
 #[test]
