@@ -7,9 +7,14 @@ use std::path::Path;
 /// Arguments kept of a command line.
 const ARGUMENTS: usize = 256;
 
-/// The variables that launchers put a process's rank in, in the order in which
-/// they are asked: Slurm, Open MPI, PMI (MPICH, Intel MPI), torchrun.
-const RANK_VARIABLES: [&str; 4] = ["SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "RANK"];
+/// The variables that launchers put a process's rank in, in the order in which they are asked:
+/// Open MPI, PMI (MPICH, Intel MPI), Slurm, torchrun. One launcher often starts another, and
+/// both variables are there then: a batch script has Slurm's, and so has what its `mpirun`
+/// starts.
+const RANK_VARIABLES: [&str; 4] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "RANK"];
+
+/// Set by torchrun alone, which makes `RANK` its own, whatever started torchrun.
+const TORCHRUN: &str = "TORCHELASTIC_RUN_ID";
 
 /// Who ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,9 +71,10 @@ fn host(file: &Path) -> String {
 
 /// The rank that a launcher gave this process.
 fn rank(variable: impl Fn(&str) -> Option<OsString>) -> Option<u32> {
-    RANK_VARIABLES
-        .iter()
-        .find_map(|name| variable(name)?.to_str()?.trim().parse().ok())
+    let number = |name: &str| variable(name)?.to_str()?.trim().parse().ok();
+    variable(TORCHRUN)
+        .and_then(|_| number("RANK"))
+        .or_else(|| RANK_VARIABLES.iter().find_map(|name| number(name)))
 }
 
 #[cfg(test)]
@@ -95,6 +101,22 @@ mod tests {
         assert_eq!(with(&[("RANK", "3")]), Some(3));
         assert_eq!(with(&[("RANK", "3"), ("SLURM_PROCID", "7")]), Some(7));
         assert_eq!(with(&[("SLURM_PROCID", "x"), ("PMI_RANK", "2")]), Some(2));
+    }
+
+    #[test]
+    fn the_launcher_that_was_started_last_gives_the_rank() {
+        let rank = |pairs: &[(&str, &str)]| {
+            rank(|name| {
+                let (_, value) = pairs.iter().find(|(key, _)| *key == name)?;
+                Some(OsString::from(value))
+            })
+        };
+        let slurm = ("SLURM_PROCID", "0");
+        assert_eq!(rank(&[slurm, ("OMPI_COMM_WORLD_RANK", "3")]), Some(3));
+        assert_eq!(rank(&[slurm, ("PMI_RANK", "3")]), Some(3));
+        let torchrun = [("TORCHELASTIC_RUN_ID", "none"), ("RANK", "5")];
+        assert_eq!(rank(&[slurm, torchrun[0], torchrun[1]]), Some(5));
+        assert_eq!(rank(&[slurm, torchrun[1]]), Some(0), "RANK may be anyone's");
     }
 
     #[test]
