@@ -30,7 +30,9 @@ impl Baseline {
     #[must_use]
     pub fn new(report: &Report) -> Self {
         let mut left = HashMap::new();
-        for finding in &report.findings {
+        // A suppressed one has its own excuse, which may expire.
+        let excused = |finding: &&Finding| finding.suppressed.is_none();
+        for finding in report.findings.iter().filter(excused) {
             *left.entry(key(finding)).or_default() += 1;
         }
         Self { left }
@@ -100,6 +102,14 @@ mod tests {
         for news in [rule, kernel, at("g", "/a/x.cu", 1), at("f", "/a/y.cu", 1)] {
             assert!(!Baseline::new(&report).knows(&news), "{news:?}");
         }
+    }
+
+    #[test]
+    fn a_suppression_that_goes_leaves_no_known_finding() {
+        let mut report = Report::new(&process());
+        report.findings = vec![at("f", "/a/x.cu", 1)];
+        report.findings[0].suppressed = Some("until May".to_owned());
+        assert!(!Baseline::new(&report).knows(&at("f", "/a/x.cu", 1)));
     }
 
     #[test]

@@ -253,7 +253,12 @@ impl Report {
             Some(serde_json::Value::String(schema)) if schema == SCHEMA => {}
             Some(serde_json::Value::String(schema)) => {
                 return Err(format!(
-                    "has the schema {schema:?}, but this version reads {SCHEMA:?}"
+                    "has the schema {schema:?}, but this version reads {SCHEMA:?}{}",
+                    if schema.starts_with("streamcheck-report/") {
+                        "; a newer streamcheck reads it"
+                    } else {
+                        ""
+                    }
                 ));
             }
             _ => return Err("is JSON, but no report of streamcheck's".to_owned()),
@@ -558,7 +563,7 @@ pub(crate) mod tests {
         assert_eq!(
             error(&text.replace("report/1", "report/2")),
             "has the schema \"streamcheck-report/2\", but this version reads \
-             \"streamcheck-report/1\""
+             \"streamcheck-report/1\"; a newer streamcheck reads it"
         );
         let error = error(&text.replace("\"operations\"", "\"ops\""));
         assert!(error.starts_with("does not follow the schema"), "{error}");

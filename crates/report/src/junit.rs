@@ -196,3 +196,86 @@ impl Names {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FailOn;
+    use crate::json::tests::report;
+    use crate::places::tests::context;
+
+    #[test]
+    fn a_finding_is_a_failure_with_its_story() {
+        insta::assert_snapshot!(suites(&report(), &context()));
+    }
+
+    #[test]
+    fn what_does_not_fail_the_gate_passes_and_what_is_accepted_is_skipped() {
+        let mut mixed = report();
+        let error = mixed.findings.remove(0);
+        let with = |change: fn(&mut Finding)| {
+            let mut finding = error.clone();
+            change(&mut finding);
+            finding
+        };
+        mixed.findings = vec![
+            with(|_| {}),
+            with(|finding| finding.level = "warning".to_owned()),
+            with(|finding| finding.suppressed = Some("known & fine".to_owned())),
+            with(|finding| finding.baseline = true),
+        ];
+        let counts = |fail_on| {
+            let context = Context {
+                fail_on,
+                ..context()
+            };
+            let text = suites(&mixed, &context);
+            let count = |what: &str| text.matches(what).count();
+            assert!(
+                text.contains("message=\"suppressed: known &amp; fine\""),
+                "{text}"
+            );
+            [
+                count("<failure "),
+                count("<skipped "),
+                count("<system-out>"),
+            ]
+        };
+        assert_eq!(counts(FailOn::Error), [1, 2, 1]);
+        assert_eq!(counts(FailOn::Warning), [2, 2, 0]);
+        assert_eq!(counts(FailOn::Never), [0, 2, 2]);
+    }
+
+    #[test]
+    fn a_clean_process_shows_and_an_unchecked_one_has_not_passed() {
+        let mut clean = report();
+        clean.findings.clear();
+        let text = suites(&clean, &context());
+        assert!(
+            text.contains("name=\"no findings\" classname=\"streamcheck.train\""),
+            "{text}"
+        );
+        assert!(!text.contains("<skipped"), "{text}");
+        clean.summary = crate::json::Summary::default();
+        assert!(suites(&clean, &context()).contains("<skipped message=\"no CUDA call"));
+    }
+
+    #[test]
+    fn each_process_has_a_suite_by_name_and_rank() {
+        let mut merged = report();
+        let ranked = |rank| ProcessFacts {
+            rank,
+            ..report().process
+        };
+        merged.processes = vec![ranked(Some(0)), ranked(Some(1)), ranked(None), ranked(None)];
+        merged.findings[0].process = Some(1);
+        let text = suites(&merged, &context());
+        for name in ["train on rank 0", "train on rank 1", "train", "train (2)"] {
+            assert!(
+                text.contains(&format!("<testsuite name=\"{name}\"")),
+                "{text}"
+            );
+        }
+        assert_eq!(text.matches("name=\"no findings\"").count(), 3);
+    }
+}

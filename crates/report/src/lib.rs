@@ -6,6 +6,7 @@
 
 pub mod baseline;
 mod format;
+mod gate;
 mod github;
 mod html;
 pub mod json;
@@ -27,6 +28,7 @@ pub mod terminal;
 pub mod text;
 
 pub use format::{Context, Format};
+pub use gate::Gate;
 pub use github::nothing_checked;
 pub use problem::Problem;
 pub use process::Process;

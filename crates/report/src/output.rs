@@ -621,4 +621,23 @@ mod tests {
         assert!(age_of_this_process().unwrap() < Duration::from_secs(3600));
         assert_eq!(claim(7), "r.json");
     }
+
+    #[test]
+    fn an_earlier_image_is_known_in_every_form() {
+        let context = crate::places::tests::context();
+        let process = crate::json::tests::process();
+        let full = crate::json::tests::report();
+        let empty = crate::json::Report::new(&process);
+        for format in Format::ALL {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("r");
+            let claimed = |report| {
+                fs::write(&path, format.render(report, &context)).unwrap();
+                let output = Output::claim(&path, format, process.pid, "").unwrap();
+                output.path() == path
+            };
+            assert!(claimed(&empty), "{format:?}: nothing is lost");
+            assert!(!claimed(&full), "{format:?}: the earlier one stays");
+        }
+    }
 }

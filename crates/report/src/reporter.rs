@@ -6,12 +6,11 @@ use std::io::IsTerminal;
 use streamcheck_engine::{self as engine, Summary};
 use streamcheck_model::StackId;
 
-use crate::baseline::Baseline;
+use crate::gate::Gate;
 use crate::json::{Finding, Report};
 use crate::known;
 use crate::output::Output;
 use crate::source::shown_path;
-use crate::suppressions::Suppressions;
 use crate::terminal::{Look, render_with};
 use crate::text::{clean, count, thousands};
 use crate::{Context, Format, Frame, Problem, Process, Settings, story};
@@ -31,8 +30,7 @@ pub struct Reporter {
     numbers: Vec<usize>,
     /// Findings not kept.
     dropped: u64,
-    suppressions: Suppressions,
-    baseline: Baseline,
+    gate: Gate,
     context: Context,
     outputs: Vec<(Format, Output)>,
     gate_failed: bool,
@@ -62,23 +60,7 @@ impl Reporter {
     /// As [`Reporter::new`], but does without the files that are not as they should be.
     #[must_use]
     pub fn lenient(settings: Settings, process: Process) -> (Self, Vec<Problem>) {
-        let mut problems = Vec::new();
-        let suppressions = match settings.suppressions.as_deref().map(Suppressions::read) {
-            Some(Ok(suppressions)) => suppressions,
-            Some(Err(wrong)) => {
-                problems.extend(wrong);
-                Suppressions::default()
-            }
-            None => Suppressions::default(),
-        };
-        let baseline = match settings.baseline.as_deref().map(Baseline::read) {
-            Some(Ok(baseline)) => baseline,
-            Some(Err(wrong)) => {
-                problems.push(wrong);
-                Baseline::default()
-            }
-            None => Baseline::default(),
-        };
+        let (gate, mut problems) = Gate::lenient(&settings);
         let report = Report::new(&process);
         let context = Context::of_this_process(&settings);
         let mut outputs = Vec::new();
@@ -106,8 +88,7 @@ impl Reporter {
             report,
             numbers: Vec::new(),
             dropped: 0,
-            suppressions,
-            baseline,
+            gate,
             context,
             outputs,
             gate_failed: false,
@@ -130,14 +111,14 @@ impl Reporter {
         let (number, level) = (finding.number, finding.level);
         let mut finding = Finding::new(finding, frames);
         finding.suppressed = self
-            .suppressions
+            .gate
             .reason(&finding)
             .or_else(|| known::reason(&finding));
         // Whose frames a person can do something about matters from here on.
         for event in &mut finding.events {
             event.stack = story::user_frames(&event.stack, event.kernel.as_deref());
         }
-        finding.baseline = finding.suppressed.is_none() && self.baseline.knows(&finding);
+        finding.baseline = finding.suppressed.is_none() && self.gate.knows(&finding);
         let fails_gate = finding.is_live() && self.settings.fails(level);
         self.gate_failed |= fails_gate;
         let text = finding.is_live().then(|| render_with(&finding, self.look));
@@ -209,7 +190,7 @@ impl Reporter {
         } else {
             verdict(&report)
         };
-        lines.extend(self.suppressions.remarks());
+        lines.extend(self.gate.remarks());
         for (_, output) in &self.outputs {
             let path = output.path().to_string_lossy();
             lines.push(format!("report: {}", shown_path(&path)));

@@ -437,3 +437,171 @@ fn properties<const N: usize>(pairs: [(&str, Value); N]) -> PropertyBag {
         ..PropertyBag::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::json::tests::{finding, frame, report};
+    use crate::places::tests::context;
+
+    fn parsed(report: &Report, context: &Context) -> Value {
+        serde_json::from_str(&log(report, context)).unwrap()
+    }
+
+    #[test]
+    fn a_result_tells_the_story() {
+        let mut run = parsed(&report(), &context())["runs"][0].take();
+        // The rules are the declarations'.
+        let rules = run["tool"]["driver"]["rules"].take();
+        assert_eq!(rules.as_array().map(Vec::len), Some(RULES.len()));
+        assert_eq!(rules[0]["name"], "UseBeforeAlloc");
+        assert_eq!(rules[0]["helpUri"], rule_url("SC101"));
+        insta::assert_snapshot!(serde_json::to_string_pretty(&run).unwrap());
+    }
+
+    #[test]
+    fn a_fingerprint_outlives_what_changes_from_run_to_run() {
+        let print = |report: &Report| {
+            let log = parsed(report, &context());
+            let print = &log["runs"][0]["results"][0]["partialFingerprints"][FINGERPRINT];
+            print.as_str().unwrap().to_owned()
+        };
+        let before = print(&report());
+        let mut moved = report();
+        moved.process.pid = 7;
+        let finding = &mut moved.findings[0];
+        finding.message = "other words".to_owned();
+        finding.count = 99;
+        finding.allocation = None;
+        finding.events[0].sequence = 99;
+        finding.events[0].stream = Some("stream 9 (0x1)".to_owned());
+        let frame = &mut finding.events[0].stack[0];
+        frame.file = Some("/builds/8/a.cu".to_owned());
+        frame.line = Some(77);
+        frame.offset = Some(1);
+        assert_eq!(print(&moved), before);
+        moved.findings[0].events[0].stack[0].function = Some("other".to_owned());
+        assert_ne!(print(&moved), before);
+    }
+
+    #[test]
+    fn twins_have_fingerprints_of_their_own() {
+        let mut twins = report();
+        twins.findings.push(twins.findings[0].clone());
+        let log = parsed(&twins, &context());
+        let print = |place: usize| {
+            let result = &log["runs"][0]["results"][place];
+            result["partialFingerprints"][FINGERPRINT]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        };
+        assert_eq!(print(0).replace(":1", ":2"), print(1));
+    }
+
+    #[test]
+    fn files_are_named_from_the_root_or_in_full() {
+        for (file, base, uri) in [
+            ("/src/a b/x#1.cu", Some(ROOT), "a%20b/x%231.cu"),
+            ("/src/a:b.cu", Some(ROOT), "a%3Ab.cu"),
+            ("x.cu", Some(ROOT), "build/x.cu"),
+            ("/usr/include/ü.h", None, "file:///usr/include/%C3%BC.h"),
+        ] {
+            let stacks = vec![Vec::new(), vec![frame("f", file, 3)]];
+            let mut report = report();
+            report.findings = vec![Finding::new(finding(), stacks)];
+            let log = parsed(&report, &context());
+            let place = &log["runs"][0]["results"][0]["locations"][0]["physicalLocation"];
+            assert_eq!(place["artifactLocation"]["uri"], uri);
+            assert_eq!(place["artifactLocation"]["uriBaseId"].as_str(), base);
+            assert_eq!(place["region"]["startLine"], 3);
+            let root = &log["runs"][0]["originalUriBaseIds"][ROOT]["uri"];
+            assert_eq!(root, "file:///src/");
+        }
+    }
+
+    #[test]
+    fn a_place_without_source_is_one_in_its_module() {
+        let mut bare = report();
+        let frame = &mut bare.findings[0].events[0].stack[0];
+        frame.file = None;
+        let result = parsed(&bare, &context())["runs"][0]["results"][0].take();
+        // The use's stack is not known: the program has to do.
+        let place = &result["locations"][0]["physicalLocation"]["artifactLocation"];
+        assert_eq!(place["uri"], "file:///opt/app/train");
+        let related = &result["relatedLocations"][0];
+        assert_eq!(
+            related["physicalLocation"]["address"]["relativeAddress"],
+            0x1234
+        );
+        assert_eq!(related["logicalLocations"][0]["fullyQualifiedName"], "main");
+    }
+
+    #[test]
+    fn what_is_accepted_says_why() {
+        let mut accepted = report();
+        accepted.findings[0].suppressed = Some("NCCL does".to_owned());
+        let known = Finding {
+            baseline: true,
+            ..report().findings.remove(0)
+        };
+        accepted.findings.push(known);
+        accepted.findings.push(report().findings.remove(0));
+        let baseline = Context {
+            baseline: true,
+            ..context()
+        };
+        let results = parsed(&accepted, &baseline)["runs"][0]["results"].take();
+        assert_eq!(results[0]["suppressions"][0]["justification"], "NCCL does");
+        assert_eq!(results[1]["suppressions"], json!([]));
+        let states = [0, 1, 2].map(|place: usize| results[place]["baselineState"].as_str());
+        assert_eq!(states, [Some("new"), Some("unchanged"), Some("new")]);
+        // Without a baseline nothing is said of one.
+        let results = parsed(&report(), &context())["runs"][0]["results"].take();
+        assert_eq!(results[0]["baselineState"], Value::Null);
+    }
+
+    #[test]
+    fn a_run_that_checked_nothing_was_no_success() {
+        let mut nothing = report();
+        nothing.findings.clear();
+        nothing.summary = crate::json::Summary::default();
+        let ended = Context {
+            exit_code: Some(3),
+            ..context()
+        };
+        let invocation = parsed(&nothing, &ended)["runs"][0]["invocations"][0].take();
+        assert_eq!(invocation["executionSuccessful"], false);
+        assert_eq!(invocation["exitCode"], 3);
+        let told = &invocation["toolExecutionNotifications"][0];
+        assert_eq!(told["level"], "error");
+        let seen = parsed(&report(), &context())["runs"][0]["invocations"][0].take();
+        assert_eq!(seen["executionSuccessful"], true);
+        let spot = &seen["toolExecutionNotifications"][0];
+        assert_eq!(spot["descriptor"]["id"], "unknown-kernel-parameters");
+    }
+
+    #[test]
+    fn each_process_of_a_merged_report_is_an_invocation() {
+        let process = crate::json::tests::process();
+        let other = Report {
+            process: ProcessFacts {
+                pid: 7,
+                rank: Some(1),
+                ..report().process
+            },
+            findings: vec![Finding {
+                rule: "SC103".to_owned(),
+                ..report().findings.remove(0)
+            }],
+            ..report()
+        };
+        let merged = Report::merge(&process, vec![report(), other]);
+        let run = parsed(&merged, &context())["runs"][0].take();
+        let pids = [0, 1].map(|place: usize| run["invocations"][place]["processId"].as_u64());
+        assert_eq!(pids, [Some(4242), Some(7)]);
+        let result = &run["results"][1];
+        assert_eq!(result["provenance"]["invocationIndex"], 1);
+        assert_eq!(result["properties"]["ranks"], json!([1]));
+    }
+}

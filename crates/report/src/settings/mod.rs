@@ -12,7 +12,7 @@ mod template;
 
 use std::path::PathBuf;
 
-use streamcheck_engine::{Level, Levels};
+use streamcheck_engine::{Level, Levels, RuleCode};
 
 use crate::{Format, Problem};
 
@@ -49,6 +49,8 @@ pub struct Settings {
     pub stacks: Stacks,
     /// The rules' levels.
     pub levels: Levels,
+    /// The levels among them that somebody gave, the later ones last.
+    pub given_levels: Vec<(RuleCode, Level)>,
     /// Whether a run without any CUDA call fails; `None` where nobody said.
     pub require_cuda: Option<bool>,
     /// Whether text is coloured.
@@ -73,6 +75,7 @@ impl Default for Settings {
             baseline: None,
             stacks: Stacks::Full,
             levels: Levels::default(),
+            given_levels: Vec::new(),
             require_cuda: None,
             color: ColorChoice::Auto,
             log: "warn".to_owned(),

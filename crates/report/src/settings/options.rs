@@ -277,7 +277,10 @@ fn levels(settings: &mut Settings, value: &str) -> Result<(), String> {
     let mut wrong = Vec::new();
     for entry in value.split(',').map(str::trim).filter(|e| !e.is_empty()) {
         match level(entry) {
-            Ok((rule, level)) => settings.levels.set(rule, level),
+            Ok((rule, level)) => {
+                settings.levels.set(rule, level);
+                settings.given_levels.push((rule, level));
+            }
             Err(error) => wrong.push(error),
         }
     }

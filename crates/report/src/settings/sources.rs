@@ -333,6 +333,22 @@ mod tests {
     }
 
     #[test]
+    fn a_process_of_a_run_leaves_the_files_reports_to_the_command() {
+        let file = "json = 'a'\nsarif = 'b'\ngithub = 'c'\nfail-on = 'never'\n";
+        let reports = |environment: &[(&str, &str)]| {
+            let (settings, problems) = load_from(file, environment, &[]);
+            assert_eq!((settings.fail_on, problems), (FailOn::Never, Vec::new()));
+            settings
+                .reports()
+                .map(|(format, _)| format)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(reports(&[]), [Format::Json, Format::Sarif, Format::Github]);
+        let run = [(RUN_ID, "1"), ("STREAMCHECK_JSON", "x")];
+        assert_eq!(reports(&run), [Format::Json]);
+    }
+
+    #[test]
     fn nothing_given_means_defaults() {
         let (settings, problems) = load_from("", &[("HOME", "/x")], &[]);
         assert_eq!(settings, Settings::default());
@@ -379,13 +395,14 @@ mod tests {
             ("STREAMCHECK_EXITCODE", "1"),
             ("STREAMCHECK_XYZZY", "1"),
             ("STREAMCHECK_LEVEL", "SC202=of,SC201=off"),
-            ("STREAMCHECK_SARIF", "x.sarif"),
+            ("STREAMCHECK_GUARD", "on"),
             ("STREAMCHECK_GUARD", "off"),
         ];
         let overrides = [("color", "blue"), ("verbose", "1"), ("jsn", "x")];
         let (settings, problems) = load_from(file, &environment, &overrides);
         let mut expected = Settings::default();
         expected.levels.set(RuleCode::SC201, Level::Off);
+        expected.given_levels.push((RuleCode::SC201, Level::Off));
         assert_eq!(settings, expected);
         insta::assert_snapshot!(problems.join("\n"));
     }
