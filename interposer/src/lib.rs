@@ -14,6 +14,7 @@
 
 mod call;
 mod capture;
+mod cut_short;
 mod desk;
 mod doors;
 mod driver;

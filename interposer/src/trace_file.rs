@@ -18,7 +18,7 @@ use streamcheck_report::{
     Frame, Module, Process, Settings, fill_build_ids, modules_of_this_process,
 };
 
-use crate::{objects, stderr};
+use crate::{cut_short, objects, stderr};
 
 /// Names that are tried for a trace.
 const NAMES: u32 = 1000;
@@ -137,10 +137,7 @@ impl TraceFile {
         core::mem::take(&mut self.writer).end(&mut self.bytes);
         self.put();
         self.unmap();
-        // A failure leaves zeros at the end, which a reader skips.
-        if self.owns_descriptor() {
-            let _ = self.file.set_len(self.length as u64);
-        }
+        self.trim();
     }
 
     /// Ends the trace in order for the case that nothing follows. What follows takes the
@@ -154,11 +151,26 @@ impl TraceFile {
         self.put();
         if self.map_size != usize::MAX {
             self.unmap();
-            if self.owns_descriptor() {
-                let _ = self.file.set_len(self.length as u64);
-            }
+            self.trim();
             self.length = length;
         }
+    }
+
+    /// Gives back the room that was taken ahead.
+    fn trim(&self) {
+        // A failure leaves zeros at the end, which a reader skips.
+        if self.owns_descriptor() && !self.is_cut_short() {
+            let _ = self.file.set_len(self.length as u64);
+        }
+    }
+
+    /// Whether somebody took away from the file what was written.
+    fn is_cut_short(&self) -> bool {
+        cut_short::happened()
+            || self
+                .file
+                .metadata()
+                .is_ok_and(|facts| facts.len() < self.length as u64)
     }
 
     fn owns_descriptor(&self) -> bool {
@@ -236,6 +248,9 @@ impl TraceFile {
         }
         self.length += size;
         self.bytes.clear();
+        if cut_short::happened() {
+            return Err(std::io::Error::other("it was cut short"));
+        }
         Ok(())
     }
 
@@ -251,6 +266,9 @@ impl TraceFile {
         let window = (self.length - start + size).next_multiple_of(WINDOW);
         if (start + window) as u64 > largest_file() {
             return Err(std::io::Error::from_raw_os_error(libc::EFBIG));
+        }
+        if self.is_cut_short() {
+            return Err(std::io::Error::other("it was cut short"));
         }
         // An end that was not the end: what lies ahead is zeros.
         self.file.set_len(self.length as u64)?;
@@ -276,11 +294,13 @@ impl TraceFile {
             return Err(std::io::Error::last_os_error());
         }
         (self.map, self.map_start, self.map_size) = (map.cast(), start, window);
+        cut_short::watch(self.map, window);
         Ok(())
     }
 
     fn unmap(&mut self) {
         if !self.map.is_null() {
+            cut_short::forget();
             // SAFETY: mapped by `move_window` with this size.
             unsafe { libc::munmap(self.map.cast(), self.map_size) };
             self.map = core::ptr::null_mut();

@@ -63,7 +63,9 @@ def _call(event: Dict[str, Any]) -> str:
 def _stack(stack: List[Dict[str, Any]]) -> List[str]:
     lines: List[str] = []
     # What called the interpreter's C code is of interest, that code is not.
-    told = [frame for frame in stack if not _is_interpreter(frame)] or stack
+    told = [frame for frame in stack if not _is_interpreter(frame)]
+    if stack and not told:
+        return ["        by the Python interpreter"]
     for frame in told[:FRAMES]:
         function = frame.get("function") or "?"
         file, line = frame.get("file"), frame.get("line")

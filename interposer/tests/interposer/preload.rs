@@ -402,6 +402,34 @@ fn a_closed_trace_is_not_written_into_the_programs_files() {
 }
 
 #[test]
+fn a_trace_that_is_cut_short_ends_and_no_more() {
+    use std::os::unix::process::ExitStatusExt as _;
+    for (kind, code, signal, said) in [
+        (None, Some(0), None, "went on\n"),
+        (Some("sent"), Some(4), None, "went on\nhandled\n"),
+        (Some("fault"), Some(3), None, "went on\nhandled\n"),
+        (Some("default"), None, Some(libc::SIGBUS), "went on\n"),
+    ] {
+        let output = preloaded(program("truncates"))
+            .arg("cut.trace")
+            .args(kind)
+            .env("STREAMCHECK_TRACE", "cut.trace")
+            .output()
+            .expect("it starts");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), said, "{errors}");
+        assert_eq!(output.status.code(), code, "{kind:?}: {errors}");
+        assert_eq!(output.status.signal(), signal, "{kind:?}: {errors}");
+        let told = errors
+            .matches("cut.trace ends early: it was cut short")
+            .count();
+        assert_eq!(told, 1, "{errors}");
+        let left = std::fs::metadata(folder().join("cut.trace")).expect("a file");
+        assert_eq!(left.len(), 0, "nothing is put into it again");
+    }
+}
+
+#[test]
 fn two_cudarts_each_get_their_own_calls() {
     shared_library("plugin", &[common::standin(12)]);
     let two = program("two_cudarts");

@@ -8,6 +8,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use streamcheck_model::StackId;
+use streamcheck_model::trace::{Counts, Header, ProcessFacts, Record, Writer};
 use tempfile::TempDir;
 
 use crate::{streamcheck, wait_for};
@@ -121,4 +123,52 @@ fn a_key_reaches_an_application_in_a_session_of_its_own() {
     terminal.keyboard.write_all(b"\x03").unwrap();
     let (code, shown) = terminal.end();
     assert_eq!(code, Some(6), "{shown}");
+}
+
+#[test]
+fn a_long_replay_shows_how_far_it_is_and_leaves_no_trace_of_that() {
+    let folder = TempDir::new().unwrap();
+    let pipe = folder.path().join("slow");
+    let made = Command::new("mkfifo").arg(&pipe).status().expect("mkfifo");
+    assert!(made.success());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_streamcheck"));
+    command
+        .args(["replay", "--color=never", "slow"])
+        .env("TERM", "xterm")
+        .current_dir(folder.path());
+    let terminal = Terminal::run(&command);
+    let mut writer = File::options().write(true).open(&pipe).unwrap();
+    let mut bytes = Vec::new();
+    let facts = ProcessFacts {
+        pid: 1,
+        exe: "app".to_owned(),
+        argv: vec!["app".to_owned()],
+        host: "host".to_owned(),
+        rank: None,
+    };
+    Writer::new(&Header::new(facts), &mut bytes);
+    for id in (1..=20_000).map(StackId) {
+        let addresses = vec![id.0.into()];
+        Record::Stack { id, addresses }.append_to(&mut bytes);
+    }
+    let counts = Counts {
+        stacks: 20_000,
+        ..Counts::default()
+    };
+    Record::End(counts).append_to(&mut bytes);
+    let (first, rest) = bytes.split_at(bytes.len() / 2);
+    writer.write_all(first).unwrap();
+    // Longer than what the command takes for short work.
+    std::thread::sleep(Duration::from_millis(700));
+    writer.write_all(rest).unwrap();
+    drop(writer);
+    let (_, shown) = terminal.end();
+    assert!(shown.contains("streamcheck: replaying slow: "), "{shown:?}");
+    // The line is cleared before the next one is written.
+    let (_, after) = shown.rsplit_once(" left").expect("the line");
+    let next = after.trim_start().strip_prefix("\x1b[2K");
+    assert!(
+        next.is_some_and(|next| next.starts_with("streamcheck: ")),
+        "{shown:?}"
+    );
 }
