@@ -70,8 +70,12 @@ pub(super) fn draw(union: &Union, number: usize, title: &str, after: u64) -> Mar
 fn background(union: &Union, layout: &Layout) -> Markup {
     html! {
         g aria-hidden="true" {
-            @for (_, place) in union.lanes.iter().zip(0..) {
+            @for (lane, place) in union.lanes.iter().zip(0..) {
                 @let top = AXIS + LANE * place;
+                // On paper the drawing may be made smaller, and its names with it.
+                text.lane-name x="-8" y=(top + BAR_TOP + 16) text-anchor="end" {
+                    (crate::text::clean(short_name(&lane.name).0, 16))
+                }
                 rect.lane x="0" y=(top) width=(layout.width) height=(LANE) {}
                 @let middle = top + BAR_TOP + BAR / 2;
                 line.rail x1="0" y1=(middle) x2=(layout.width) y2=(middle) {}
@@ -186,13 +190,18 @@ fn devices(union: &Union) -> bool {
     streams.any(|lane| Some(lane.device) != first)
 }
 
+/// A stream's name, and what stands behind it in brackets.
+fn short_name(name: &str) -> (&str, &str) {
+    match name.split_once(" (") {
+        Some((name, rest)) => (name, rest.strip_suffix(')').unwrap_or(rest)),
+        None => (name, ""),
+    }
+}
+
 /// A stream's name, and what else is known of it in small.
 fn lane_title(lane: &Lane, several: bool) -> Markup {
     let name = text(&lane.name, 160);
-    let (name, rest) = match name.split_once(" (") {
-        Some((name, rest)) => (name, rest.strip_suffix(')').unwrap_or(rest)),
-        None => (&*name, ""),
-    };
+    let (name, rest) = short_name(&name);
     html! {
         div.lane-title title=(text(&lane.name, 160)) {
             b { (name) }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use maud::{Markup, html};
 use streamcheck_engine::Role;
 
+use super::union::Union;
 use super::{bar_id, finding_id, text};
 use crate::json::{Event, Finding, Report};
 use crate::source::{self, shown_path};
@@ -64,14 +65,19 @@ impl Lines {
     }
 }
 
-/// A finding's element. `several` says whether the report is of several processes.
+/// A finding's element. `several` names its process in a report of several.
 pub(super) fn article(
     finding: &Finding,
     number: usize,
     several: Option<&str>,
-    sequences: &str,
+    union: Option<&Union>,
     lines: &Lines,
 ) -> Markup {
+    let drawn = |event: &&Event| union.is_some_and(|union| union.draws(event.sequence));
+    let last_drawn = finding.events.iter().rev().find(drawn);
+    let sequences = union
+        .map(|union| sequences(finding, union))
+        .unwrap_or_default();
     let level = if finding.level == "error" {
         "error"
     } else {
@@ -111,12 +117,14 @@ pub(super) fn article(
                     }
                     section {
                         h4 { "The calls" }
-                        (calls(finding, process, lines))
+                        (calls(finding, process, union, lines))
                     }
                     p.links {
-                        a.focus href={ "#" (finding.events.last().map_or_else(
-                            || "timelines".to_owned(),
-                            |event| bar_id(process, event.sequence))) } { "Show in the timeline" }
+                        @if let Some(event) = last_drawn {
+                            a.focus href={ "#" (bar_id(process, event.sequence)) } {
+                                "Show in the timeline"
+                            }
+                        }
                         @if is_code(&finding.rule) {
                             " " a rel="noreferrer" href=(rule_url(&finding.rule)) {
                                 "About " (finding.rule) " " (text(&finding.name, 80))
@@ -127,6 +135,23 @@ pub(super) fn article(
             }
         }
     }
+}
+
+/// The sequences of what belongs to a finding, in steps from one to the next.
+fn sequences(finding: &Finding, union: &Union) -> String {
+    let own: BTreeSet<u64> = finding
+        .timeline
+        .operations
+        .iter()
+        .map(|operation| operation.sequence)
+        .chain(finding.events.iter().map(|event| event.sequence))
+        .collect();
+    let drawn = union.operations.iter().map(|operation| operation.sequence);
+    let own: Vec<String> = drawn
+        .filter(|sequence| own.contains(sequence))
+        .map(|sequence| sequence.to_string())
+        .collect();
+    own.join(" ")
 }
 
 /// The mark of a level, which is no matter of colour.
@@ -182,7 +207,7 @@ pub(super) fn rank_list(ranks: &[u32]) -> String {
     text
 }
 
-fn calls(finding: &Finding, process: usize, lines: &Lines) -> Markup {
+fn calls(finding: &Finding, process: usize, union: Option<&Union>, lines: &Lines) -> Markup {
     let events = &finding.events;
     let devices = events.iter().any(|event| event.device != events[0].device);
     let threads = events.iter().any(|event| event.thread != events[0].thread);
@@ -199,9 +224,10 @@ fn calls(finding: &Finding, process: usize, lines: &Lines) -> Markup {
                         @if devices { ", device " (event.device) }
                         @if threads { ", thread " (event.thread) }
                         " "
-                        a.bar-link href={ "#" (bar_id(process, event.sequence)) } {
-                            "operation " (thousands(event.sequence))
-                        }
+                        @let place = format!("operation {}", thousands(event.sequence));
+                        @if union.is_some_and(|union| union.draws(event.sequence)) {
+                            a.bar-link href={ "#" (bar_id(process, event.sequence)) } { (place) }
+                        } @else { (place) }
                     }
                     (source(event, lines))
                     (stack(&event.stack))
@@ -286,17 +312,33 @@ fn frame_place(frame: &Frame) -> String {
     }
 }
 
-/// Text with CUDA's calls set as code, its lines kept.
+/// Text with its code set as such, its lines kept: what stands in backticks, and CUDA's calls.
 fn code(given: &str) -> Markup {
     html! {
         @for (number, line) in given.split('\n').enumerate() {
             @if number > 0 { br; }
-            @let line = text(line, LONGEST_TEXT);
-            @for (is_code, part) in calls_in(&line) {
+            @for (is_code, part) in code_in(&text(line, LONGEST_TEXT)) {
                 @if is_code { code { (part) } } @else { (part) }
             }
         }
     }
+}
+
+/// The parts of a line, and whether each is code.
+fn code_in(line: &str) -> Vec<(bool, &str)> {
+    let mut parts = Vec::new();
+    let mut rest = line;
+    while let Some((before, (quoted, after))) = rest
+        .split_once('`')
+        .and_then(|(before, behind)| Some((before, behind.split_once('`')?)))
+    {
+        parts.extend(calls_in(before));
+        parts.push((true, quoted));
+        rest = after;
+    }
+    parts.extend(calls_in(rest));
+    parts.retain(|(_, part)| !part.is_empty());
+    parts
 }
 
 /// The parts of a text, and whether each is a call of CUDA's, such as `cudaFree(p)`.
@@ -310,12 +352,11 @@ fn calls_in(text: &str) -> Vec<(bool, &str)> {
         let end = rest
             .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
             .unwrap_or(rest.len());
-        let name = &rest[..end];
-        let own = name
+        let own = rest[..end]
             .strip_prefix("cuda")
-            .or_else(|| name.strip_prefix("cu"))
+            .or_else(|| rest[..end].strip_prefix("cu"))
             .is_some_and(|tail| tail.starts_with(|c: char| c.is_ascii_uppercase()));
-        place = start + end.max(2);
+        place = start + end;
         if inside || !own {
             continue;
         }
@@ -343,4 +384,56 @@ fn arguments(text: &str) -> usize {
         }
     }
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The parts of a line, with what is code in brackets.
+    fn marked(line: &str) -> String {
+        let part = |(is_code, part)| {
+            if is_code {
+                format!("[{part}]")
+            } else {
+                part.to_owned()
+            }
+        };
+        code_in(line).into_iter().map(part).collect()
+    }
+
+    #[test]
+    fn calls_and_quoted_names_are_code() {
+        for (line, wanted) in [
+            ("", ""),
+            ("after cudaFree it is gone", "after [cudaFree] it is gone"),
+            (
+                "cudaEventRecord(e, f(s)); cuMemFree(p)",
+                "[cudaEventRecord(e, f(s))]; [cuMemFree(p)]",
+            ),
+            (
+                "kernel `k<cudaFree>(int)` and `cudaX",
+                "kernel [k<cudaFree>(int)] and `[cudaX]",
+            ),
+            ("cudaFree(not closed", "[cudaFree](not closed"),
+            (
+                "cut, mycudaFree, écuFree, cu, cudaé",
+                "cut, mycudaFree, écuFree, cu, cudaé",
+            ),
+        ] {
+            assert_eq!(marked(line), wanted);
+        }
+    }
+
+    #[test]
+    fn ranks_are_listed_as_ranges() {
+        for (ranks, wanted) in [
+            (&[3][..], "rank 3"),
+            (&[0, 1], "ranks 0, 1"),
+            (&[0, 1, 2, 3, 7], "ranks 0–3, 7"),
+            (&[u32::MAX - 1, u32::MAX], "ranks 4294967294, 4294967295"),
+        ] {
+            assert_eq!(rank_list(ranks), wanted);
+        }
+    }
 }

@@ -180,6 +180,7 @@ impl Layout {
             let (path, middle) = if missing { across(a, b) } else { along(a, b) };
             let short = shorten(short_reason(&reason), NAME);
             let half = width_of(&short, SMALL_WIDTH) / 2 + 3;
+            let middle = middle.max(half);
             // Names stand between lanes, where there are no bars.
             let (upper, lower) = (a.y.min(b.y), a.y.max(b.y));
             let rows = [upper + BAR + 13, lower - BAR_TOP - 7];
@@ -214,21 +215,19 @@ fn along(a: &Bar, b: &Bar) -> (String, i32) {
     (path, (x1 + x2) / 2)
 }
 
-/// From one bar's edge to the facing one of another, wherever they are.
+/// From one bar to another that does not begin behind its end: out of the near edge of the
+/// first, into the beginning of the second.
 fn across(a: &Bar, b: &Bar) -> (String, i32) {
-    let (x1, x2) = (a.x + a.width / 2, b.x + b.width / 2);
-    let (y1, y2) = match b.y.cmp(&a.y) {
-        std::cmp::Ordering::Greater => (a.y + BAR, b.y),
-        std::cmp::Ordering::Less => (a.y, b.y + BAR),
-        std::cmp::Ordering::Equal => (a.y + BAR, b.y + BAR),
-    };
-    let path = if y1 == y2 {
-        format!("M{x1} {y1}C{x1} {} {x2} {} {x2} {y2}", y1 + 16, y2 + 16)
+    let (x1, x2, y2) = (a.x + 12, b.x - 2, b.y + BAR / 2);
+    let y1 = if b.y < a.y { a.y } else { a.y + BAR };
+    let path = if a.y == b.y {
+        // In one lane the second begins behind the first: below both.
+        let x2 = b.x + 12;
+        format!("M{x1} {y1}C{x1} {} {x2} {} {x2} {y1}", y1 + 16, y1 + 16)
     } else {
-        let middle = (y1 + y2) / 2;
-        format!("M{x1} {y1}C{x1} {middle} {x2} {middle} {x2} {y2}")
+        format!("M{x1} {y1}C{x1} {y2} {x1} {y2} {x2} {y2}")
     };
-    (path, (x1 + x2) / 2)
+    (path, if a.y == b.y { (x1 + x2) / 2 } else { x1 })
 }
 
 /// A reason in a word or two.

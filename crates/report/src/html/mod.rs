@@ -23,12 +23,12 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// What the page may do. A test says what the hashes have to be.
 const POLICY: &str = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; \
-    style-src 'sha256-zxZsT0QIIYdv1AgUUCGsNJanpstEsCfHd+LBMF8hHVw='; \
-    script-src 'sha256-vACvmhmrq7GPhDYleVvXhnVaZAReOiaDZK/Ae7E5K5A='";
+    style-src 'sha256-YXtYNX/ct64iHDwFOjWf6wj+aHps2mpna1uHi2hSPvc='; \
+    script-src 'sha256-gNRnFBO6AW93nGQTv3NWWLvqRt82f5SRL/LYAqSBlXs='";
 
 /// The report as a page.
 #[must_use]
-pub fn page(report: &Report) -> String {
+pub(crate) fn page(report: &Report) -> String {
     let unions = union::unions(report);
     let lines = finding::Lines::read(report);
     let title = format!("{} · streamcheck", headline(report));
@@ -241,10 +241,8 @@ fn findings(report: &Report, unions: &[Union], lines: &finding::Lines) -> Markup
                 div id="list" {
                     @for (number, finding) in report.findings.iter().enumerate() {
                         @let process = finding.process.unwrap_or(0);
-                        @let sequences = unions.get(process)
-                            .map(|union| sequences(finding, union)).unwrap_or_default();
                         @let title = own.get(process).filter(|_| several).map(process_title);
-                        (finding::article(finding, number, title.as_deref(), &sequences, lines))
+                        (finding::article(finding, number, title.as_deref(), unions.get(process), lines))
                     }
                 }
                 p.empty id="no-match" hidden {
@@ -253,23 +251,6 @@ fn findings(report: &Report, unions: &[Union], lines: &finding::Lines) -> Markup
             }
         }
     }
-}
-
-/// The sequences of what belongs to a finding, in steps from one to the next.
-fn sequences(finding: &crate::json::Finding, union: &Union) -> String {
-    let own: BTreeSet<u64> = finding
-        .timeline
-        .operations
-        .iter()
-        .map(|operation| operation.sequence)
-        .chain(finding.events.iter().map(|event| event.sequence))
-        .collect();
-    let drawn = union.operations.iter().map(|operation| operation.sequence);
-    let own: Vec<String> = drawn
-        .filter(|sequence| own.contains(sequence))
-        .map(|sequence| sequence.to_string())
-        .collect();
-    own.join(" ")
 }
 
 /// Search and filters; of no use without the script, which shows them.

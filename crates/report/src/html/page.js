@@ -253,7 +253,7 @@
 
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const typing = event.target.closest("input, select, textarea");
+    const typing = event.target.closest("input:not([type=checkbox]), select");
     if (event.key === "/" && !typing && byId("search")) {
       event.preventDefault();
       byId("search").focus();
@@ -309,6 +309,15 @@
       showTimeline(byId(`timeline-${event.target.value}`));
     });
     showTimeline(figures[0]);
+    // What gets the focus is not to lie under the timeline.
+    const keepClear = () => {
+      const docked = getComputedStyle(timelines).position === "sticky";
+      document.documentElement.style.scrollPaddingBottom =
+        docked ? `${timelines.offsetHeight + 20}px` : "";
+    };
+    new ResizeObserver(keepClear).observe(timelines);
+    addEventListener("resize", keepClear);
+    byId("dock").addEventListener("click", keepClear);
   }
 
   // What comes open for paper and for readers without this script.

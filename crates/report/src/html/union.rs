@@ -231,6 +231,13 @@ fn missing(finding: &Finding) -> Option<Missing> {
 }
 
 impl Union {
+    /// Whether the operation with this sequence is there.
+    pub(super) fn draws(&self, sequence: u64) -> bool {
+        self.operations
+            .binary_search_by_key(&sequence, |operation| operation.sequence)
+            .is_ok()
+    }
+
     /// Sorts the lanes and leaves out those without an operation.
     fn order_lanes(&mut self) {
         let used: BTreeSet<usize> = self.operations.iter().map(|own| own.lane).collect();
