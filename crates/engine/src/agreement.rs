@@ -8,7 +8,7 @@
 mod program;
 mod reference;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use proptest::prelude::*;
 use smallvec::SmallVec;
@@ -75,6 +75,10 @@ struct Run {
     /// Host functions that have not begun to run.
     functions: Vec<(u64, Node)>,
     reported: HashSet<Verdict>,
+    /// The reference's operations by the engine's numbers.
+    numbered: HashMap<u64, Node>,
+    /// What findings showed as ordered: pairs of the engine's numbers.
+    shown: HashSet<(u64, u64)>,
 }
 
 impl Run {
@@ -91,6 +95,8 @@ impl Run {
             fresh: 0x10_0000,
             functions: Vec::new(),
             reported: HashSet::new(),
+            numbered: HashMap::new(),
+            shown: HashSet::new(),
         }
     }
 
@@ -112,7 +118,11 @@ impl Run {
             call: self.call,
             action,
         };
-        let found = self.engine.apply(&operation).into_iter();
+        let found = self.engine.apply(&operation);
+        for edge in found.iter().flat_map(|finding| &finding.timeline.edges) {
+            self.shown.insert((edge.from, edge.to));
+        }
+        let found = found.into_iter();
         let mut codes: Vec<&str> = found
             .map(|finding| finding.rule)
             // A matter of speed, with litmus programs of its own.
@@ -147,6 +157,8 @@ impl Run {
         let id = self.engine.order().resolve(stream, &self.call);
         let epoch = self.engine.order().epoch_of_last(id).unwrap();
         self.epochs.push((node, epoch));
+        let number = self.engine.summary().operations;
+        self.numbered.entry(number).or_insert(node);
     }
 
     fn submit(&mut self, stream: StreamRef) -> Node {
@@ -958,6 +970,21 @@ impl Run {
     }
 }
 
+impl Run {
+    /// What timelines showed as ordered is so. Of the host's operations the reference
+    /// has no numbers.
+    fn compare_timelines(&self) -> Result<(), TestCaseError> {
+        for (from, to) in &self.shown {
+            if let (Some(&before), Some(&after)) = (self.numbered.get(from), self.numbered.get(to))
+            {
+                let past = self.reference.past(Some(after), false);
+                prop_assert!(past[before], "{} is not before {}", from, to);
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The codes that the reference knows.
 const CODES: &[&str] = &[
     "SC101", "SC102", "SC103", "SC104", "SC105", "SC106", "SC107", "SC109", "SC112", "SC201",
@@ -973,6 +1000,7 @@ fn agree(steps: &[Step]) -> Result<(), TestCaseError> {
         }
     }
     run.compare_clocks(steps.len())?;
+    run.compare_timelines()?;
     run.compare_graphs()
 }
 

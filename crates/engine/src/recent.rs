@@ -19,6 +19,8 @@ pub(crate) enum Part {
     Lifetime,
     /// Streams order each other by it.
     Order,
+    /// All streams of a context take part in it.
+    Scope,
     /// The host waits, or asks and hears that it need not.
     Sync,
     /// What only makes or names things.
@@ -38,10 +40,9 @@ impl Part {
             Action::Allocated { .. } | Action::FreeBegun { .. } => Self::Lifetime,
             Action::EventRecorded { .. }
             | Action::StreamWaited { .. }
-            | Action::ContextRecorded { .. }
-            | Action::ContextWaited { .. }
             | Action::ValueWritten { .. }
             | Action::ValueWaited { .. } => Self::Order,
+            Action::ContextRecorded { .. } | Action::ContextWaited { .. } => Self::Scope,
             Action::EventSynchronized { .. }
             | Action::StreamSynchronized { .. }
             | Action::DeviceSynchronized

@@ -141,14 +141,14 @@ impl Cutter<'_> {
         let entry = self.order().recent.get(call.sequence)?;
         let silent = match link.reason {
             Reason::HostFunction => true,
-            Reason::Scope => call.stream.is_none() && entry.part != Part::Order,
+            Reason::Scope => call.stream.is_none() && entry.part != Part::Scope,
             _ => false,
         };
-        (!silent && entry.op.api == call.api).then_some(entry)
+        let same = entry.op.api == call.api && entry.op.stack == call.stack;
+        (same && !silent).then_some(entry)
     }
 
-    /// Which operations stand for which points. On the host only what waits counts, and
-    /// what the finding is about.
+    /// Which operations stand for which points; of the host's those that waited.
     fn points(&self) -> Points {
         let mut points = Points::default();
         let mut add = |slot: Slot, point: (Time, u64)| {
@@ -157,11 +157,7 @@ impl Cutter<'_> {
         };
         for entry in self.order().recent.iter().filter(|entry| entry.is_placed()) {
             let sequence = entry.op.sequence;
-            let counts = match entry.epoch.slot {
-                HOST => self.event(sequence).is_some() && self.line(entry).is_none(),
-                _ => self.is_shown(self.line(entry)),
-            };
-            if counts {
+            if entry.epoch.slot != HOST && self.is_shown(self.line(entry)) {
                 add(entry.epoch.slot, (entry.epoch.time, sequence));
             }
         }
@@ -240,7 +236,7 @@ impl Cutter<'_> {
                 .filter(|entry| parts.contains(&entry.part))
                 .map(|entry| entry.op.sequence)
         };
-        for sequence in of(&[Part::Order]).chain(of(&[Part::Lifetime])) {
+        for sequence in of(&[Part::Order, Part::Scope]).chain(of(&[Part::Lifetime])) {
             take(sequence, ORDERING);
         }
         let distance = |sequence: &u64| {

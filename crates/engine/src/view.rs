@@ -137,6 +137,12 @@ impl<'a> View<'a> {
         format!("{} (operation {})", self.work(op), op.sequence)
     }
 
+    /// The call alone, with its place in the run.
+    pub(crate) fn call_at(&self, op: OpRef) -> String {
+        self.numbered.borrow_mut().push(op);
+        format!("{} (operation {})", self.call(op), op.sequence)
+    }
+
     /// How far `later` is ordered after the timeline of `earlier`.
     pub(crate) fn ordering(&self, gap: Option<Gap>, earlier: &Access) -> String {
         let Some(gap) = gap else { return String::new() };
@@ -148,20 +154,23 @@ impl<'a> View<'a> {
             let path = self.order.path(gap);
             let steps: Vec<String> = path
                 .iter()
+                // That a call comes after what its thread waited for goes without saying.
+                .filter(|link| link.reason != Reason::Submission)
                 .map(|link| match (link.call, link.reason) {
                     // No operation of its own.
                     (Some(call), Reason::HostFunction) => self.work(call),
                     (Some(call), _) => self.work_at(call),
+                    (None, Reason::LegacyStream) => "the legacy default stream".to_owned(),
                     (None, reason) => reason.label().to_owned(),
                 })
                 .collect();
             let through = if steps.is_empty() {
                 String::new()
             } else {
-                format!(" (through {})", steps.join(", "))
+                format!(", through {},", steps.join(", then "))
             };
             format!(
-                "{who} is ordered after {whom} only up to a point before {}{through}.",
+                "{who} does wait for {whom}{through} but only for what came before {}.",
                 self.work_at(earlier.op)
             )
         };
@@ -190,36 +199,76 @@ impl<'a> View<'a> {
         capitalize(text)
     }
 
-    /// The calls that would put `later` after `earlier`.
-    pub(crate) fn missing_edge(&self, earlier: OpRef, later: OpRef) -> String {
-        let record = self.spell(later, "cudaEventRecord", "cuEventRecord");
+    /// The calls that would put `later` after `earlier`; `gap` is how far it is.
+    pub(crate) fn missing_edge(&self, earlier: OpRef, later: OpRef, gap: Option<Gap>) -> String {
+        let synchronize = self.spell(later, "cudaStreamSynchronize", "cuStreamSynchronize");
+        // On a stream, but ordered by what the host knows alone.
+        let early = gap.is_some_and(|gap| self.order.stream_of(gap.now.slot).is_none());
         match (earlier.stream, later.stream) {
+            (Some(from), Some(_)) if early => format!(
+                "Before {}, call {synchronize}({}), or let that copy read its source in stream order \
+                 ({}).",
+                self.work_at(later),
+                self.argument(from, later),
+                self.spell(
+                    later,
+                    "cudaMemcpySrcAccessOrderStream",
+                    "CU_MEMCPY_SRC_ACCESS_ORDER_STREAM"
+                ),
+            ),
             (Some(from), Some(to)) => format!(
-                "After {}, call {record}(event, {}); before {}, call {}({}, event).",
+                "After {}, call {}(event, {}){}; before {}, call {}({}, event{}){}.",
                 self.work_at(earlier),
-                self.argument(from),
+                self.spell(later, "cudaEventRecord", "cuEventRecord"),
+                self.argument(from, later),
+                self.thread_of(from, later),
                 self.work_at(later),
                 self.spell(later, "cudaStreamWaitEvent", "cuStreamWaitEvent"),
-                self.argument(to),
+                self.argument(to, later),
+                self.spell(later, "", ", 0"),
+                self.thread_of(to, later),
             ),
             (Some(from), None) => format!(
-                "Before {}, call {}({}), or wait for an event recorded on {} after {}.",
+                "Before {}, call {synchronize}({}){}, or {}(event) for an event recorded there after {}.",
                 self.work_at(later),
-                self.spell(later, "cudaStreamSynchronize", "cuStreamSynchronize"),
-                self.argument(from),
-                self.stream(from),
+                self.argument(from, later),
+                self.thread_of(from, later),
+                self.spell(later, "cudaEventSynchronize", "cuEventSynchronize"),
                 self.work_at(earlier),
             ),
-            _ => format!("Make {} first.", self.work_at(earlier)),
+            (None, _) => format!(
+                "Make {} before {}.",
+                self.work_at(earlier),
+                self.work_at(later)
+            ),
         }
     }
 
-    /// A stream as an argument in advice.
-    fn argument(&self, id: StreamId) -> String {
-        self.stream(id)
-            .trim_start_matches("the ")
-            .replace(' ', "_")
-            .replace('"', "")
+    /// A stream as an argument in advice, as the application of `op` would spell it.
+    fn argument(&self, id: StreamId, op: OpRef) -> String {
+        match self.order.kind(id) {
+            StreamKind::Legacy => self
+                .spell(op, "cudaStreamLegacy", "CU_STREAM_LEGACY")
+                .to_owned(),
+            StreamKind::PerThread(_) => self
+                .spell(op, "cudaStreamPerThread", "CU_STREAM_PER_THREAD")
+                .to_owned(),
+            _ => self
+                .stream(id)
+                .trim_start_matches("the ")
+                .replace(' ', "_")
+                .replace('"', ""),
+        }
+    }
+
+    /// A per-thread default stream is named by its own thread alone.
+    fn thread_of(&self, id: StreamId, op: OpRef) -> String {
+        match self.order.kind(id) {
+            StreamKind::PerThread(thread) if thread.0 != op.thread => {
+                format!(" on thread {}", thread.0)
+            }
+            _ => String::new(),
+        }
     }
 
     /// The runtime's or the driver's spelling, whichever the application uses.
@@ -261,7 +310,9 @@ fn capitalize(text: String) -> String {
 
 /// The source form of a C++ or Rust symbol; other names as they are.
 fn demangle(name: &str) -> String {
-    if let Ok(symbol) = cpp_demangle::Symbol::new(name)
+    // A short plain name (`f`) would be taken for a type's.
+    if name.starts_with("_Z")
+        && let Ok(symbol) = cpp_demangle::Symbol::new(name)
         && let Ok(text) = symbol.demangle()
     {
         return text;
@@ -289,6 +340,8 @@ mod tests {
             demangle("_Z5saxpyfPKfPf"),
             "saxpy(float, float const*, float*)"
         );
-        assert_eq!(demangle("add_kernel"), "add_kernel");
+        for name in ["add_kernel", "f", "a", "St"] {
+            assert_eq!(demangle(name), name);
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use smallvec::SmallVec;
-use streamcheck_engine::{Engine, Level, Levels, RULES};
+use streamcheck_engine::{Engine, Finding, Level, Levels, RULES, Timeline};
 use streamcheck_model::{
     Action, BatchCopy, Call, Condition, ContextId, DeviceId, Direction, Flag, FreeKind, Handle,
     HostMemory, MemoryKind, Mode, NameId, Operation, Outcome, Pointer, Region, SourceOrder,
@@ -271,6 +271,46 @@ fn operation() -> impl Strategy<Value = Operation> {
     })
 }
 
+/// A timeline holds together, and shows the finding's own calls.
+fn well_formed(finding: &Finding) -> Result<(), TestCaseError> {
+    let Timeline {
+        lanes,
+        operations,
+        edges,
+    } = &finding.timeline;
+    let sequences: Vec<u64> = operations.iter().map(|op| op.sequence).collect();
+    prop_assert!(sequences.is_sorted_by(|a, b| a < b), "{:?}", sequences);
+    prop_assert!(sequences.len() <= 32 && edges.len() <= 48);
+    for op in operations {
+        prop_assert!(op.lane < lanes.len());
+    }
+    for (place, lane) in lanes.iter().enumerate() {
+        let twins = lanes.iter().filter(|other| other.name == lane.name);
+        // Two streams of one handle, one after the other, are told apart by number.
+        prop_assert!(
+            twins.count() == 1 || lane.name.contains("default") || lane.name.contains("all")
+        );
+        prop_assert!(operations.iter().any(|op| op.lane == place));
+    }
+    for edge in edges {
+        let end = |sequence| operations.iter().find(|op| op.sequence == sequence);
+        let (Some(from), Some(to)) = (end(edge.from), end(edge.to)) else {
+            return Err(TestCaseError::fail(format!("{edge:?} ends nowhere")));
+        };
+        prop_assert!(
+            from.sequence < to.sequence && from.lane != to.lane,
+            "{:?}",
+            edge
+        );
+    }
+    for event in &finding.events {
+        prop_assert!(sequences.contains(&event.sequence), "{:?}", finding);
+        let named = |stream: &String| finding.streams.iter().any(|known| known.name == *stream);
+        prop_assert!(event.stream.as_ref().is_none_or(named));
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
@@ -286,6 +326,7 @@ proptest! {
             for finding in engine.apply(operation) {
                 prop_assert_eq!(finding.number, found);
                 prop_assert!(!finding.message.is_empty());
+                well_formed(&finding)?;
                 found += 1;
             }
         }

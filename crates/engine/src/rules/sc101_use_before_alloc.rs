@@ -37,10 +37,10 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
             view.work(violation.at),
             bytes(block.size),
             block.address,
-            view.work(birth.op),
+            view.work_at(birth.op),
         ),
         ordering: view.ordering(violation.gap, &birth),
-        help: view.missing_edge(birth.op, violation.at),
+        help: view.missing_edge(birth.op, violation.at, violation.gap),
         events: smallvec![(Role::Allocation, birth.op), (Role::Use, violation.at)],
     })
 }

@@ -30,10 +30,14 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
             bytes(block.size),
             view.work_at(free.op),
         ),
-        ordering: "The free had returned to the application before this work was issued; no stream may use the \
-                   pointer after that."
+        ordering: "The call that frees had returned before this work was issued; from then on no stream may be given \
+                   work on the memory, not even the one that the free is in."
             .into(),
-        help: format!("Issue {} before {}, or free the memory later.", view.work_at(violation.at), view.work_at(free.op)),
+        help: format!(
+            "Move {} behind {}, or leave that use out: once the free is called the pointer is not to be used.",
+            view.call_at(free.op),
+            view.work_at(violation.at),
+        ),
         events: smallvec![(Role::Allocation, block.birth.op), (Role::Free, free.op), (Role::Use, violation.at)],
     })
 }

@@ -63,13 +63,13 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
             view.work(violation.at),
             bytes(block.size),
             block.address,
-            view.work(birth.op),
+            view.work_at(birth.op),
             view.work_at(free),
         ),
         ordering: view.ordering(violation.gap, &birth),
         help: format!(
             "{} If the pointer is meant for the freed block, it is stale: use the memory before it is freed.",
-            view.missing_edge(birth.op, violation.at)
+            view.missing_edge(birth.op, violation.at, violation.gap)
         ),
         events,
     })

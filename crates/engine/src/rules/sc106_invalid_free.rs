@@ -72,7 +72,11 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
                     "{work} frees {address:#x}, which {} has freed already",
                     view.work_at(first.op)
                 ),
-                "Free the memory once; clear the pointer after the free.".to_owned(),
+                format!(
+                    "Remove {} or the one before it, {}, and clear the pointer after the free.",
+                    view.call_at(violation.at),
+                    view.call_at(first.op),
+                ),
             )
         }
         (Some(block), None) if block.address != address && is_right(kind, block.kind) => (
@@ -83,8 +87,9 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
                 block.address,
             ),
             format!(
-                "Free the pointer that {} returned, {:#x}.",
-                view.call(block.birth.op),
+                "Give {} the pointer that {} returned, {:#x}.",
+                view.call_at(violation.at),
+                view.call_at(block.birth.op),
                 block.address
             ),
         ),
@@ -94,12 +99,22 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
                 block.kind.label(),
                 view.work_at(block.birth.op)
             ),
-            format!("Free it with {}.", right_call(block.kind)),
+            format!(
+                "Instead of {}, call {}.",
+                view.call_at(violation.at),
+                right_call(block.kind, |runtime, driver| view.spell(
+                    violation.at,
+                    runtime,
+                    driver
+                ))
+            ),
         ),
         (None, None) => (
             format!("{work} frees {address:#x}, which is no allocation that CUDA knows"),
-            "Free only what a CUDA allocation returned, with the call that belongs to it."
-                .to_owned(),
+            format!(
+                "Give {} only what a CUDA allocation returned, and only to the call that belongs to it.",
+                view.call_at(violation.at)
+            ),
         ),
     };
     events.push((Role::Free, violation.at));
@@ -112,13 +127,21 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
 }
 
 /// The call that gives such memory back.
-fn right_call(kind: MemoryKind) -> &'static str {
+fn right_call(
+    kind: MemoryKind,
+    spell: impl Fn(&'static str, &'static str) -> &'static str,
+) -> &'static str {
     match kind {
-        MemoryKind::StreamOrdered => "cudaFreeAsync or cudaFree",
-        MemoryKind::Device | MemoryKind::Managed => "cudaFree",
-        MemoryKind::Pinned => "cudaFreeHost",
-        MemoryKind::Registered => "cudaHostUnregister, then with what allocated it",
+        MemoryKind::StreamOrdered => {
+            spell("cudaFreeAsync or cudaFree", "cuMemFreeAsync or cuMemFree")
+        }
+        MemoryKind::Device | MemoryKind::Managed => spell("cudaFree", "cuMemFree"),
+        MemoryKind::Pinned => spell("cudaFreeHost", "cuMemFreeHost"),
+        MemoryKind::Registered => spell(
+            "cudaHostUnregister, and then what gives back what allocated it",
+            "cuMemHostUnregister, and then what gives back what allocated it",
+        ),
         MemoryKind::Mapped => "cuMemUnmap",
-        MemoryKind::System => "what allocated it",
+        MemoryKind::System => "what gives back what allocated it",
     }
 }

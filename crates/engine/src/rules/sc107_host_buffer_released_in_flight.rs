@@ -34,7 +34,7 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
             view.work_at(last.op),
         ),
         ordering: view.ordering(violation.gap, &last),
-        help: view.missing_edge(last.op, violation.at),
+        help: view.missing_edge(last.op, violation.at, violation.gap),
         events: smallvec![
             (Role::Allocation, block.birth.op),
             (Role::Copy, last.op),

@@ -48,7 +48,8 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
             ),
             ordering: "The copies of one call have no order among themselves.".into(),
             help: format!(
-                "Make the copies that depend on each other in calls of their own on {}.",
+                "Take the copies that depend on each other out of {} and make them in calls of their own on {}.",
+                view.call_at(violation.at),
                 view.timeline(violation.at.stream)
             ),
             events: smallvec![
@@ -67,7 +68,7 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
             block.kind.label(),
         ),
         ordering: view.ordering(violation.gap, &other),
-        help: view.missing_edge(other.op, violation.at),
+        help: view.missing_edge(other.op, violation.at, violation.gap),
         events: smallvec![
             (Role::Allocation, block.birth.op),
             (Role::OtherAccess, other.op),

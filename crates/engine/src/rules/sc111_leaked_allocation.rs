@@ -41,8 +41,13 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
         ),
         ordering: String::new(),
         help: format!(
-            "Free them with {} after their last use.",
-            view.spell(block.birth.op, "cudaFreeAsync", "cuMemFreeAsync")
+            "Call {} after the last use of what {} returns.",
+            view.spell(
+                block.birth.op,
+                "cudaFreeAsync(pointer, stream)",
+                "cuMemFreeAsync(pointer, stream)"
+            ),
+            view.call_at(block.birth.op),
         ),
         events: smallvec![(Role::Allocation, block.birth.op)],
     })

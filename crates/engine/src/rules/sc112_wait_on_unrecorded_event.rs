@@ -23,7 +23,10 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
             view.work(violation.at)
         ),
         ordering: String::new(),
-        help: format!("Call {record}(event, stream) on the stream to wait for, before this wait."),
+        help: format!(
+            "Before {}, call {record}(event, stream) with the stream that is to be waited for.",
+            view.work_at(violation.at)
+        ),
         events: smallvec![(Role::Event, violation.at)],
     })
 }

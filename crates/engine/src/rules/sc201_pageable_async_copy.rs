@@ -29,7 +29,8 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
         ),
         ordering: String::new(),
         help: format!(
-            "Allocate the host buffer with {}, or page-lock it once with {}.",
+            "Allocate the host buffer of {} with {}, or page-lock it once with {}.",
+            view.call_at(violation.at),
             view.spell(violation.at, "cudaMallocHost", "cuMemAllocHost"),
             view.spell(violation.at, "cudaHostRegister", "cuMemHostRegister"),
         ),

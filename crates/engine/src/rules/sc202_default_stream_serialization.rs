@@ -59,7 +59,7 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
             .into(),
         help: format!(
             "Give {} a stream of its own, or create the streams with {}, and order them by events.",
-            view.call(violation.at),
+            view.call_at(violation.at),
             view.spell(violation.at, "cudaStreamNonBlocking", "CU_STREAM_NON_BLOCKING"),
         ),
         events: smallvec![(Role::OtherAccess, pending.op), (Role::Use, violation.at)],

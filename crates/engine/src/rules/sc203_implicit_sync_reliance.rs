@@ -43,7 +43,7 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
         ordering: "The call is seen to wait for the device, but its documentation does not say so; another driver \
                    need not."
             .into(),
-        help: view.missing_edge(before.op, violation.at),
+        help: view.missing_edge(before.op, violation.at, None),
         events,
     })
 }
