@@ -191,7 +191,9 @@ impl Reporter {
             verdict(&report)
         };
         lines.extend(self.gate.remarks());
-        for (_, output) in &self.outputs {
+        // A `streamcheck run` that has ended took its processes' reports along.
+        let left = self.outputs.iter().map(|(_, output)| output);
+        for output in left.filter(|output| output.path().exists()) {
             let path = output.path().to_string_lossy();
             lines.push(format!("report: {}", shown_path(&path)));
         }

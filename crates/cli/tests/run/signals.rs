@@ -51,6 +51,7 @@ fn ignored_signals_stay_ignored() {
         .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
         .arg(run.get_program())
         .args(run.get_args())
+        .stderr(Stdio::null())
         .current_dir(folder.path());
     assert_eq!(shell.status().unwrap().code(), Some(7), "as under nohup");
 }
