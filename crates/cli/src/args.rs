@@ -4,7 +4,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Arg, Args, CommandFactory, Parser, Subcommand};
+use clap::{Arg, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::Shell;
 use streamcheck_report::Format;
 
 use crate::options::Options;
@@ -99,8 +100,50 @@ pub(crate) enum Task {
     },
     /// List the rules
     Rules,
+    /// Tell what will and won't be seen of a program
+    Doctor(Doctor),
     /// Watch the checker find two faults, without a GPU
     Demo,
+    /// Print a shell's completions
+    #[command(
+        after_help = "bash: streamcheck completions bash > ~/.local/share/bash-completion/completions/streamcheck\n\
+                      zsh:  streamcheck completions zsh > _streamcheck, in a folder of $fpath\n\
+                      fish: streamcheck completions fish > ~/.config/fish/completions/streamcheck.fish"
+    )]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print a manual page
+    #[command(after_help = "To read one: streamcheck man run | man -l -")]
+    Man {
+        /// The command that it is about; without one, streamcheck
+        command: Option<String>,
+    },
+}
+
+/// Tell what will and won't be seen of a program.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Nothing of the program is run. Exit codes: 0 nothing stands in the way, 67 a run would\n\
+                  check nothing, 2 there is no program to look at."
+)]
+pub(crate) struct Doctor {
+    /// What to write
+    #[arg(long, value_enum, default_value = "text")]
+    pub(crate) format: DoctorFormat,
+    /// The program, or a library; without one, this machine alone is looked at
+    #[arg(value_name = "APP", value_hint = ValueHint::ExecutablePath)]
+    pub(crate) app: Option<OsString>,
+}
+
+/// The form of what `doctor` found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DoctorFormat {
+    // Lines for people.
+    Text,
+    // Schema streamcheck-doctor/1.
+    Json,
 }
 
 /// Run a program and its children under the checker.
@@ -115,7 +158,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) options: Options<All>,
     /// The program and its arguments
-    #[arg(value_name = "APP", required = true, trailing_var_arg = true)]
+    #[arg(value_name = "APP", required = true, trailing_var_arg = true, value_hint = ValueHint::CommandWithArguments)]
     pub(crate) app: Vec<OsString>,
 }
 

@@ -40,6 +40,11 @@ impl Failure {
         self.code
     }
 
+    /// What is wrong, as one text.
+    pub(crate) fn text(&self) -> String {
+        self.lines.join("; ")
+    }
+
     /// Writes the lines to standard error.
     pub(crate) fn tell(&self) {
         for line in &self.lines {

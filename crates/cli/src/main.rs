@@ -4,17 +4,20 @@
 //! | --- | --- |
 //! | 0 | clean |
 //! | `exit-code` (66) | the gate failed |
-//! | 67 | no CUDA call was seen |
+//! | 67 | no CUDA call was seen; of `doctor`: none would be |
 //! | 2 | wrong usage, or input that cannot be read |
 //! | 127 | the application could not be started |
 //! | other | the application's own; 128 and the signal if one killed it |
 
 mod args;
 mod collect;
+mod completions;
 mod demo;
+mod doctor;
 mod failure;
 mod leftover;
 mod log;
+mod man;
 mod options;
 mod output;
 mod preload;
@@ -50,7 +53,10 @@ fn main() -> ExitCode {
         Task::Report(report) => report::report(&report),
         Task::Explain { rule } => rules::explain(&rule),
         Task::Rules => rules::list(),
+        Task::Doctor(doctor) => doctor::doctor(&doctor),
         Task::Demo => demo::demo(),
+        Task::Completions { shell } => completions::print(shell),
+        Task::Man { command } => man::print(command.as_deref()),
     };
     match result {
         Ok(code) => ExitCode::from(code),

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 use streamcheck_report::{OPTIONS, OptionSpec, Settings};
 
 use crate::args::Subset;
@@ -45,7 +45,7 @@ impl<S> Options<S> {
 
 /// A problem as the command tells it: a preloaded process goes on with the default
 /// and says so, the command does not go on.
-fn refusal(problem: &str) -> String {
+pub(crate) fn refusal(problem: &str) -> String {
     let end = [
         "; the default",
         "; it is ignored",
@@ -105,6 +105,10 @@ fn arg(option: &'static OptionSpec) -> Arg {
     let arg = Arg::new(option.name)
         .long(option.name)
         .value_name(value_name(option))
+        .value_hint(match value_name(option).as_str() {
+            "PATH" => ValueHint::FilePath,
+            _ => ValueHint::Other,
+        })
         .help(capitalized(&format!(
             "{}{default}",
             one_line(option.meaning)

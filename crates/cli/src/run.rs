@@ -108,7 +108,7 @@ pub(crate) fn run(run: &Run) -> Result<u8, Failure> {
 }
 
 /// Names the library that NVTX attaches to each object that holds it.
-const NVTX: &str = "NVTX_INJECTION64_PATH";
+pub(crate) const NVTX: &str = "NVTX_INJECTION64_PATH";
 
 /// Sets what the application's processes need to know.
 fn environment(
@@ -173,7 +173,7 @@ fn environment(
 }
 
 /// The settings file in force, if there is one.
-fn config() -> Option<PathBuf> {
+pub(crate) fn config() -> Option<PathBuf> {
     let here = env::current_dir().ok()?;
     match env::var_os("STREAMCHECK_CONFIG").filter(|path: &OsString| !path.is_empty()) {
         Some(path) => Some(here.join(path)),

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader};
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::read::{ReadCache, ReadRef};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, elf};
 use streamcheck_image::{Architectures, containers};
@@ -14,8 +14,8 @@ use crate::failure::reason;
 /// Device code beyond this size is not looked at, nor constants.
 const LARGEST_SECTION: u64 = 512 << 20;
 
-/// A text that both of NVIDIA's runtimes hold, stripped or not.
-const RUNTIME_TEXT: &[u8] = b"cudaErrorCudartUnloading";
+/// The name of an error, which both of NVIDIA's runtimes hold, stripped or not.
+const RUNTIME_TEXT: &str = "cudaErrorCudartUnloading";
 
 /// Functions of the runtime that a program which uses it has: one of these defined in
 /// a file means that the runtime is in it.
@@ -160,9 +160,11 @@ impl Elf {
             if device {
                 self.images.extend(containers(bytes).map(Architectures::of));
             } else {
+                // As a C text, so that this command, which holds the name too, is not one.
+                let text = format!("\0{RUNTIME_TEXT}\0");
                 self.holds_runtime = bytes
-                    .windows(RUNTIME_TEXT.len())
-                    .any(|window| window == RUNTIME_TEXT);
+                    .windows(text.len())
+                    .any(|window| window == text.as_bytes());
             }
         }
         Ok(())
@@ -269,7 +271,12 @@ mod tests {
         assert_eq!(found.bits, 64);
         assert!(found.executable && found.interpreter.is_some());
         assert!(found.needed.iter().any(|name| name.starts_with("libc.so")));
-        assert!(found.needs.iter().any(|(_, version)| version.starts_with("GLIBC_")));
+        assert!(
+            found
+                .needs
+                .iter()
+                .any(|(_, version)| version.starts_with("GLIBC_"))
+        );
         assert!(!found.calls_runtime() && !found.calls_driver() && !found.holds_runtime);
     }
 
@@ -292,7 +299,11 @@ mod tests {
                 random ^= random << 17;
                 let near_end = random & 1 == 0;
                 let reach = (random >> 8) as usize % 4096;
-                let at = if near_end { data.len() - 1 - reach } else { reach };
+                let at = if near_end {
+                    data.len() - 1 - reach
+                } else {
+                    reach
+                };
                 data[at] ^= 1 << (random >> 60 & 7);
             }
             fs::write(&path, &data).unwrap();
