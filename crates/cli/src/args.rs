@@ -1,7 +1,7 @@
 //! The command line.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
@@ -181,12 +181,15 @@ pub(crate) struct Replay {
 pub(crate) struct Report {
     #[command(flatten)]
     pub(crate) options: Options<Merging>,
-    /// The form to write
-    #[arg(long, default_value = "text", value_parser = format_parser(), value_name = "FORMAT")]
-    format: String,
-    /// Where to write it; `-` is standard output
-    #[arg(long, short, value_name = "PATH", default_value = "-")]
-    pub(crate) output: PathBuf,
+    /// The form to write [default: text]
+    #[arg(long, value_parser = format_parser(), value_name = "FORMAT")]
+    format: Option<String>,
+    /// Where to write it; `-` is standard output [default: -]
+    #[arg(long, short, value_name = "PATH")]
+    output: Option<PathBuf>,
+    /// Write what was found to a file for --baseline
+    #[arg(long, value_name = "PATH")]
+    pub(crate) write_baseline: Option<PathBuf>,
     /// The reports, one for each process
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
@@ -204,9 +207,21 @@ fn format_parser() -> PossibleValuesParser {
 impl Report {
     /// The form to write; `None` is text for people.
     pub(crate) fn format(&self) -> Option<Format> {
+        let name = self.format.as_deref().unwrap_or(TEXT);
         Format::ALL
             .into_iter()
-            .find(|format| format.label() == self.format)
+            .find(|format| format.label() == name)
+    }
+
+    /// Where to write it; `None` is standard output.
+    pub(crate) fn output(&self) -> Option<&Path> {
+        let path = self.output.as_deref()?;
+        (path != Path::new("-")).then_some(path)
+    }
+
+    /// Whether there is nothing to write but a baseline.
+    pub(crate) fn only_baseline(&self) -> bool {
+        self.write_baseline.is_some() && self.format.is_none() && self.output.is_none()
     }
 }
 
@@ -242,7 +257,16 @@ pub(crate) struct Merging;
 
 impl Subset for Merging {
     fn takes(name: &str) -> bool {
-        matches!(name, "fail-on" | "exit-code" | "color" | "require-cuda")
+        matches!(
+            name,
+            "fail-on"
+                | "exit-code"
+                | "suppressions"
+                | "baseline"
+                | "level"
+                | "require-cuda"
+                | "color"
+        )
     }
 }
 

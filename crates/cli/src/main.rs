@@ -22,6 +22,7 @@ mod options;
 mod output;
 mod preload;
 mod progress;
+mod reach;
 mod replay;
 mod report;
 mod rules;

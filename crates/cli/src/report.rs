@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use streamcheck_report::json::Report;
 use streamcheck_report::output::{behind_links, is_special};
 use streamcheck_report::suppressions::Suppressions;
-use streamcheck_report::text::thousands;
-use streamcheck_report::{Context, Format, PathTemplate, Process, Reporter, Settings, verdict};
+use streamcheck_report::text::{count, thousands};
+use streamcheck_report::{
+    Context, Format, Gate, PathTemplate, Process, Reporter, Settings, verdict,
+};
 
 use crate::args;
 use crate::collect::{Collection, Merged, write_whole};
@@ -16,30 +18,50 @@ use crate::output;
 /// Merges the files, writes the one report and returns the exit code.
 pub(crate) fn report(report: &args::Report) -> Result<u8, Failure> {
     let settings = report.options.settings()?;
+    let mut gate =
+        Gate::read(&settings).map_err(|problems| Failure::of(crate::USAGE, &problems))?;
     let mut reports = Vec::new();
-    for file in &report.files {
+    for (place, file) in report.files.iter().enumerate() {
         reports.push(Report::read(file)?);
-    }
-    let merged = Merged::of(&Process::this(), reports);
-    let text = match report.format() {
-        Some(format) => format.render(&merged.report, &Context::of_this_process(&settings)),
-        None => {
-            let stdout = report.output == Path::new("-");
-            let terminal = stdout && std::io::IsTerminal::is_terminal(&std::io::stdout());
-            let color = settings.color.wanted(terminal);
-            let findings: String = merged
-                .report
-                .findings
-                .iter()
-                .map(|finding| streamcheck_report::terminal::render(finding, color))
-                .collect();
-            findings + &summary(&merged, Vec::new())
+        if let Some(twin) = report.files[..place].iter().find(|other| same(other, file)) {
+            let (file, twin) = (file.display(), twin.display());
+            return Err(Failure::new(
+                crate::USAGE,
+                if file.to_string() == twin.to_string() {
+                    format!("{file} is given twice, but each report counts once")
+                } else {
+                    format!("{file} and {twin} are the same file, but each report counts once")
+                },
+            ));
         }
-    };
-    if report.output == Path::new("-") {
-        output::out(&text)?;
-    } else {
-        write_whole(&report.output, &text)?;
+    }
+    let mut merged = Merged::of(&Process::this(), reports);
+    gate.judge(&mut merged.report);
+    if let Some(path) = &report.write_baseline {
+        write_baseline(&merged.report, path)?;
+    }
+    if !report.only_baseline() {
+        let text = match report.format() {
+            Some(format) => format.render(&merged.report, &Context::of_this_process(&settings)),
+            None => {
+                let stdout = report.output().is_none();
+                let terminal = stdout && std::io::IsTerminal::is_terminal(&std::io::stdout());
+                let color = settings.color.wanted(terminal);
+                let findings: String = merged
+                    .report
+                    .findings
+                    .iter()
+                    .map(|finding| {
+                        streamcheck_report::terminal::render(&merged.report, finding, color)
+                    })
+                    .collect();
+                findings + &summary(&merged, gate.remarks())
+            }
+        };
+        match report.output() {
+            None => output::out(&text)?,
+            Some(path) => write_whole(path, &text)?,
+        }
     }
     // A converter says nothing about good and bad unless it is asked.
     Ok(if report.options.has("fail-on") {
@@ -47,6 +69,30 @@ pub(crate) fn report(report: &args::Report) -> Result<u8, Failure> {
     } else {
         0
     })
+}
+
+/// Whether two paths lead to one file.
+fn same(one: &Path, other: &Path) -> bool {
+    behind_links(one) == behind_links(other) && !is_special(one)
+}
+
+/// Writes a report for `--baseline`.
+fn write_baseline(report: &Report, path: &Path) -> Result<(), Failure> {
+    if path == Path::new("-") {
+        return output::out(&report.to_text());
+    }
+    write_whole(path, &report.to_text())?;
+    let known = report
+        .findings
+        .iter()
+        .filter(|finding| finding.suppressed.is_none())
+        .count();
+    output::say(&format!(
+        "{} in the baseline {}",
+        count(known as u64, "finding is", "findings are"),
+        path.display()
+    ));
+    Ok(())
 }
 
 /// What all processes together came to, in lines for a person; `remarks` follow.
@@ -96,7 +142,9 @@ pub(crate) fn check_outputs(settings: &Settings, process: &Process) -> Result<()
         if let Some(why) = path.as_deref().and_then(impossible) {
             wrong.push(format!("--{name}: {why}"));
         }
-        let place = path.as_deref().map(behind_links);
+        let place = path
+            .as_deref()
+            .map(|path| behind_links(&std::path::absolute(path).unwrap_or_default()));
         if let Some((other, _)) = places.iter().find(|(_, taken)| *taken == place) {
             let place = template.text();
             let other = other.label();

@@ -1,7 +1,7 @@
 //! `run`: an application and its children under the preload library.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::failure::{Failure, reason};
 use crate::options::Options;
 use crate::progress::Running;
 use crate::signals::Signals;
-use crate::{leftover, output, preload, report};
+use crate::{leftover, output, preload, reach, report};
 
 /// Tells a process that it is one of a run's, whose summary the command writes.
 const RUN_ID: &str = "STREAMCHECK_RUN_ID";
@@ -85,23 +85,21 @@ pub(crate) fn run(run: &Run) -> Result<u8, Failure> {
             report::remarks(&merged, &settings),
         ));
     } else {
-        output::say(
-            "no CUDA call was seen in any process; a statically linked or set-user-ID program \
-             ignores LD_PRELOAD, and `env -i` or a container leaves it behind",
-        );
+        output::say(&unseen(&run.app[0]));
     }
     if let Some(leftover) = leftover {
         output::say(&leftover);
     }
     let context = Context {
-        exit_code: Some(as_a_shell(status)),
+        // A report of one process is about that one.
+        exit_code: (merged.report.process.pid == process.pid).then(|| as_a_shell(status)),
         ..Context::of_this_process(&settings)
     };
     merged.write(&settings, &context, &process)?;
     if annotates(&settings) {
         output::out(&Format::Github.render(&merged.report, &context))?;
         if !merged.saw_cuda() && settings.require_cuda.unwrap_or(true) {
-            output::out(&nothing_checked("no CUDA call was seen in any process"))?;
+            output::out(&nothing_checked(&unseen(&run.app[0])))?;
         }
     }
     Ok(code(status, &merged, &settings))
@@ -205,6 +203,19 @@ fn wait(child: &mut Child, collection: &Collection, process: &Process) -> io::Re
         drop(done);
         status
     })
+}
+
+/// That nothing was seen, and why, if the program shows it.
+fn unseen(app: &OsStr) -> String {
+    let why = reach::obstacle(app).map_or_else(
+        || {
+            "a statically linked or set-user-ID program ignores LD_PRELOAD, and `env -i` or a \
+              container leaves it behind"
+                .to_owned()
+        },
+        |obstacle| format!("{} {obstacle}", app.to_string_lossy()),
+    );
+    format!("no CUDA call was seen in any process; {why}")
 }
 
 /// Whether a job of GitHub Actions reads standard output, and nobody said where the

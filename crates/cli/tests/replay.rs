@@ -186,7 +186,12 @@ fn reports_are_merged_and_shown() {
         one
     );
 
-    let output = streamcheck(&["out.json", "out.json", "--format=json", "-o", "two.json"]);
+    fs::copy(
+        folder.path().join("out.json"),
+        folder.path().join("again.json"),
+    )
+    .unwrap();
+    let output = streamcheck(&["out.json", "again.json", "--format=json", "-o", "two.json"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let two = report(&folder.path().join("two.json"));
     assert_eq!(two["findings"][0]["count"], 2);
@@ -248,4 +253,193 @@ fn a_pipe_and_a_link_stay_what_they_are() {
     assert_eq!(output.status.code(), Some(66), "{output:?}");
     assert!(fs::symlink_metadata(path("link")).unwrap().is_symlink());
     assert_eq!(report(&path("target"))["findings"], through["findings"]);
+}
+
+/// `streamcheck` with these words, in the folder.
+fn command(folder: &TempDir, words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_streamcheck"))
+        .args(words)
+        .current_dir(folder.path())
+        .output()
+        .expect("the command starts")
+}
+
+fn code(output: &Output) -> Option<i32> {
+    output.status.code()
+}
+
+#[test]
+fn every_form_is_written_by_replay_and_by_report() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("race.litmus"), RACE).unwrap();
+    let forms = ["json", "sarif", "junit", "html", "github"];
+    let options: Vec<String> = forms.iter().map(|f| format!("--{f}=r.{f}")).collect();
+    let mut words = vec!["replay", "--text", "race.litmus"];
+    words.extend(options.iter().map(String::as_str));
+    let output = command(&folder, &words);
+    assert_eq!(code(&output), Some(66), "{output:?}");
+    assert!(output.stdout.is_empty());
+    for form in forms {
+        let written = fs::read_to_string(path(&format!("r.{form}"))).unwrap();
+        assert!(written.contains("SC101"), "{form}: {written:.200}");
+        let output = command(&folder, &["report", "r.json", "--format", form]);
+        assert_eq!(code(&output), Some(0), "{output:?}");
+        let again = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(again, written, "{form}");
+        let only = format!("--{form}=-");
+        let output = command(&folder, &["replay", "--text", "race.litmus", &only]);
+        let streamed = String::from_utf8(output.stdout).unwrap();
+        assert!(streamed.contains("SC101"), "{form}: {streamed:.200}");
+    }
+    let names: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+    assert_eq!(names.len(), 6, "{names:?}");
+    let annotation = fs::read_to_string(path("r.github")).unwrap();
+    assert!(
+        annotation.starts_with("::error file=race.litmus,line=6,title=SC101 "),
+        "{annotation}"
+    );
+}
+
+#[test]
+fn a_baseline_of_several_reports_lets_just_these_findings_pass() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("race.litmus"), RACE).unwrap();
+    let freed = "stream S nonblocking\np = malloc_async 64 S\nfree_async p S\nlaunch k S p\n";
+    fs::write(path("freed.litmus"), freed).unwrap();
+    for name in ["race", "freed"] {
+        let json = format!("--json={name}.json");
+        let output = command(
+            &folder,
+            &["replay", "--text", &json, &format!("{name}.litmus")],
+        );
+        assert_eq!(code(&output), Some(66), "{output:?}");
+    }
+    let both = ["report", "race.json", "freed.json"];
+    let output = command(
+        &folder,
+        &[&both[..], &["--write-baseline", "base.json"]].concat(),
+    );
+    assert_eq!(code(&output), Some(0), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        said,
+        "streamcheck: 2 findings are in the baseline base.json\n"
+    );
+
+    let gate = ["--baseline", "base.json", "--fail-on", "warning"];
+    let output = command(&folder, &[&both[..], &gate].concat());
+    assert_eq!(code(&output), Some(0), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("; 2 in the baseline"), "{said}");
+    for name in ["race.litmus", "freed.litmus"] {
+        let output = command(&folder, &[&["replay", "--text", name][..], &gate].concat());
+        assert_eq!(code(&output), Some(0), "{output:?}");
+    }
+    // One more of a kind is news.
+    fs::write(
+        path("twice.litmus"),
+        RACE.replace("sync device", "launch other S2 read:p"),
+    )
+    .unwrap();
+    let output = command(
+        &folder,
+        &[&["replay", "--text", "twice.litmus"][..], &gate].concat(),
+    );
+    assert_eq!(code(&output), Some(66), "{output:?}");
+}
+
+#[test]
+fn report_judges_by_levels_and_suppressions() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("race.litmus"), RACE).unwrap();
+    let entry = "[[suppress]]\nrule = 'SC101'\nreason = 'judged'\n";
+    fs::write(folder.path().join("s.toml"), entry).unwrap();
+    command(
+        &folder,
+        &["replay", "--text", "--json=r.json", "race.litmus"],
+    );
+    let judged = |options: &[&str]| {
+        let output = command(&folder, &[&["report", "r.json"][..], options].concat());
+        (code(&output), String::from_utf8(output.stdout).unwrap())
+    };
+    assert_eq!(judged(&["--fail-on=error"]).0, Some(66));
+    assert_eq!(
+        judged(&["--fail-on=error", "--level", "SC101=warning"]).0,
+        Some(0)
+    );
+    assert_eq!(
+        judged(&["--fail-on=warning", "--level", "SC101=warning"]).0,
+        Some(66)
+    );
+    let (code, said) = judged(&["--fail-on=warning", "--level", "SC101=off"]);
+    assert!(code == Some(0) && !said.contains("SC101"), "{said}");
+    let (code, said) = judged(&["--fail-on=warning", "--suppressions", "s.toml"]);
+    assert!(code == Some(0) && said.contains("; 1 suppressed"), "{said}");
+}
+
+#[test]
+fn ranks_of_a_job_share_their_findings_in_every_form() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("race.litmus"), RACE).unwrap();
+    for rank in ["0", "1", "2"] {
+        let status = Command::new(env!("CARGO_BIN_EXE_streamcheck"))
+            .args(["replay", "--text", "--json=r%r.json", "race.litmus"])
+            .env("SLURM_PROCID", rank)
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert_eq!(code(&status), Some(66), "{status:?}");
+    }
+    let show = |form: &str| {
+        let words = ["report", "r0.json", "r1.json", "r2.json", "--format", form];
+        String::from_utf8(command(&folder, &words).stdout).unwrap()
+    };
+    let sarif: Value = serde_json::from_str(&show("sarif")).unwrap();
+    let results = sarif["runs"][0]["results"].as_array().unwrap();
+    assert_eq!(results.len(), 1);
+    assert_eq!(results[0]["occurrenceCount"], 3);
+    assert_eq!(
+        results[0]["properties"]["ranks"],
+        serde_json::json!([0, 1, 2])
+    );
+    assert_eq!(sarif["runs"][0]["invocations"].as_array().unwrap().len(), 3);
+    let junit = show("junit");
+    assert_eq!(junit.matches("<failure ").count(), 1, "{junit}");
+    assert_eq!(junit.matches("<testsuite ").count(), 3, "{junit}");
+    let github = show("github");
+    assert_eq!(github.lines().count(), 1, "{github}");
+    assert!(github.contains("On ranks 0, 1, 2."), "{github}");
+}
+
+#[test]
+fn a_killed_writer_leaves_a_whole_report() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("race.litmus"), RACE).unwrap();
+    command(
+        &folder,
+        &["replay", "--text", "--json=r.json", "race.litmus"],
+    );
+    // A report that takes a while to write.
+    let mut large = report(&path("r.json"));
+    let finding = large["findings"][0].clone();
+    large["findings"] = vec![finding; 500].into();
+    fs::write(path("large.json"), large.to_string()).unwrap();
+    let words = ["report", "large.json", "--format=json", "-o", "out.json"];
+    assert_eq!(code(&command(&folder, &words)), Some(0));
+    for round in 0..40_u64 {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_streamcheck"))
+            .args(words)
+            .current_dir(folder.path())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(round));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let left = report(&path("out.json"));
+        assert_eq!(left["findings"].as_array().map(Vec::len), Some(500));
+    }
 }

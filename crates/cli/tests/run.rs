@@ -363,3 +363,224 @@ fn the_demo_shows_both_faults() {
         assert!(said.contains(part), "{part}: {said}");
     }
 }
+
+/// Checks a file against a schema of the repository.
+fn follows(value: &Value, schema: &str) {
+    let schema = report(&fixtures::repository().join(schema));
+    let validator = jsonschema::validator_for(&schema).expect("a schema");
+    let wrong: Vec<_> = validator
+        .iter_errors(value)
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert_eq!(wrong, [""; 0]);
+}
+
+#[test]
+fn a_run_writes_every_form_once_for_all_processes() {
+    let forms = ["sarif", "junit", "html", "github"];
+    let folder = TempDir::new().unwrap();
+    // What the file asks for is the command's to write, too.
+    fs::write(
+        folder.path().join("streamcheck.toml"),
+        "sarif = 'r.sarif'\n",
+    )
+    .unwrap();
+    let options = [
+        "--json=r.json",
+        "--junit=r.junit",
+        "--html=r.html",
+        "--github=r.github",
+    ];
+    let text = "$FIXTURES/a03_use_before_alloc; $FIXTURES/a04_reused_block; exit 0";
+    let output = streamcheck(&folder, &options, &["sh", "-c", text])
+        .env("GITHUB_ACTIONS", "true")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(66), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    for form in forms {
+        let text = fs::read_to_string(folder.path().join(format!("r.{form}"))).unwrap();
+        assert!(
+            text.contains("SC101") && text.contains("SC105"),
+            "{form}: {text:.300}"
+        );
+    }
+    let files = fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(files, 1 + 1 + forms.len(), "one file of each");
+    let sarif = report(&folder.path().join("r.sarif"));
+    assert_eq!(
+        sarif["runs"][0]["results"].as_array().map(Vec::len),
+        Some(3)
+    );
+    follows(&sarif, "crates/report/tests/schemas/sarif-2.1.0.json");
+    let json = report(&folder.path().join("r.json"));
+    follows(&json, "docs/schema/streamcheck-report-1.json");
+}
+
+#[test]
+fn a_github_job_gets_annotations_unasked() {
+    let folder = TempDir::new().unwrap();
+    let app = ["sh", "-c", "echo mine; exec $FIXTURES/a03_use_before_alloc"];
+    let output = streamcheck(&folder, &[], &app)
+        .env("GITHUB_ACTIONS", "true")
+        .env("GITHUB_WORKSPACE", fixtures::repository())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let mut lines = said.lines();
+    assert_eq!(lines.next(), Some("mine"));
+    for line in lines {
+        let place = "::error file=fixtures/cu/a03_use_before_alloc.cu,line=";
+        assert!(
+            line.starts_with(place) && line.contains("title=SC101 "),
+            "{line}"
+        );
+    }
+    assert_eq!(said.lines().count(), 3, "{said}");
+    let output = streamcheck(&folder, &[], &["true"])
+        .env("GITHUB_ACTIONS", "true")
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        said.starts_with("::error title=streamcheck::no CUDA call"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_preloaded_process_writes_every_form_as_it_goes() {
+    let folder = TempDir::new().unwrap();
+    let (exe, programs) = staged();
+    let mut command = Command::new(programs.join("a03_use_before_alloc"));
+    command
+        .current_dir(folder.path())
+        .env("LD_LIBRARY_PATH", programs.join("../../sim"))
+        .env("LD_PRELOAD", exe.with_file_name("../lib/libstreamcheck.so"))
+        .env("GITHUB_ACTIONS", "true");
+    let forms = ["json", "sarif", "junit", "html", "github"];
+    for form in forms {
+        command.env(
+            format!("STREAMCHECK_{}", form.to_uppercase()),
+            format!("%r.{form}"),
+        );
+    }
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(66), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    for form in forms {
+        let text = fs::read_to_string(folder.path().join(format!("0.{form}"))).unwrap();
+        assert!(text.contains("SC101"), "{form}: {text:.300}");
+    }
+    let files = fs::read_dir(folder.path()).unwrap().count();
+    assert_eq!(files, forms.len());
+}
+
+#[test]
+fn a_fingerprint_is_the_same_in_the_next_run() {
+    let prints = || {
+        let folder = TempDir::new().unwrap();
+        let app = ["sh", "-c", "exec $FIXTURES/a04_reused_block"];
+        streamcheck(&folder, &["--sarif=r.sarif"], &app)
+            .output()
+            .unwrap();
+        let sarif = report(&folder.path().join("r.sarif"));
+        let result = &sarif["runs"][0]["results"][0];
+        result["partialFingerprints"].to_string()
+    };
+    let first = prints();
+    assert!(first.contains("streamcheckFinding/v1"), "{first}");
+    assert_eq!(prints(), first);
+}
+
+#[test]
+fn a_program_that_cannot_be_executed_is_named() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("app"), "#!/bin/sh\n").unwrap();
+    let output = streamcheck(&folder, &[], &["./app"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(127), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(
+        said,
+        "streamcheck: ./app cannot be started: Permission denied\n"
+    );
+}
+
+/// A program that does nothing, in the folder.
+fn idle(folder: &TempDir, options: &[&str]) -> PathBuf {
+    let program = folder.path().join("idle");
+    fs::write(
+        folder.path().join("idle.c"),
+        "int main(void) { return 0; }\n",
+    )
+    .unwrap();
+    let built = Command::new("cc")
+        .args(options)
+        .arg("-o")
+        .arg(&program)
+        .arg(folder.path().join("idle.c"))
+        .status()
+        .expect("a C compiler");
+    assert!(built.success());
+    program
+}
+
+#[test]
+fn a_program_that_loads_no_library_is_told_so() {
+    let folder = TempDir::new().unwrap();
+    // No C library is needed to be without a loader.
+    let options = [
+        "-static",
+        "-nostdlib",
+        "-nostartfiles",
+        "-Wl,-e,main",
+        "-x",
+        "assembler",
+    ];
+    let program = folder.path().join("idle");
+    fs::write(
+        folder.path().join("idle.s"),
+        ".globl main\nmain:\n mov $60, %eax\n xor %edi, %edi\n syscall\n",
+    )
+    .unwrap();
+    let built = Command::new("cc")
+        .args(options)
+        .arg(folder.path().join("idle.s"))
+        .arg("-o")
+        .arg(&program)
+        .status()
+        .expect("a C compiler");
+    assert!(built.success());
+    let output = streamcheck(&folder, &[], &["./idle"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(67), "{output:?}");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "streamcheck: no CUDA call was seen in any process; ./idle is statically linked, so it \
+         loads no library and ignores LD_PRELOAD; link it dynamically\n"
+    );
+}
+
+#[test]
+fn a_set_user_id_program_is_told_so() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = TempDir::new().unwrap();
+    let program = idle(&folder, &[]);
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+    let owner = if rustix::process::getuid().is_root() {
+        65534
+    } else {
+        0
+    };
+    // Only root can give a program away; others' own is not secured against them.
+    let given = std::os::unix::fs::chown(&program, Some(owner), None).is_ok();
+    // Giving it away takes the bit off.
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let output = streamcheck(&folder, &[], &["./idle"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(67), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let reason = "./idle is set-user-ID, and for such programs the loader ignores LD_PRELOAD; \
+                  check a copy without that bit";
+    assert_eq!(said.contains(reason), given, "{said}");
+}

@@ -157,18 +157,17 @@ fn invocations(report: &Report, context: &Context) -> Vec<Invocation> {
         [] => std::slice::from_ref(&report.process),
         processes => processes,
     };
-    // The exit code is that of the process that the command started.
-    let main = processes
-        .iter()
-        .position(|process| process.pid == report.process.pid)
-        .unwrap_or(0);
     let nothing = report.summary.operations == 0;
     let mut invocations: Vec<Invocation> = processes
         .iter()
         .map(|process| invocation(process, !nothing))
         .collect();
-    if let Some(first) = invocations.get_mut(main) {
-        first.exit_code = context.exit_code.map(i64::from);
+    // The exit code is that of the process that the command started.
+    let main = processes
+        .iter()
+        .position(|process| process.pid == report.process.pid);
+    if let Some(main) = main.and_then(|main| invocations.get_mut(main)) {
+        main.exit_code = context.exit_code.map(i64::from);
     }
     if let Some(first) = invocations.first_mut() {
         let mut told: Vec<Notification> =
