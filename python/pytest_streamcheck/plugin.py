@@ -63,10 +63,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config):
     # Before output is captured and before a conftest.py is imported.
     options = early_config.known_args_namespace
-    if options.streamcheck and not options.help and not options.version:
-        if RUN_ID not in os.environ and not _is_worker(options):
-            _become_a_run(options)
+    if _is_wanted(options) and RUN_ID not in os.environ and not _is_worker(options):
+        _become_a_run(options)
     yield
+
+
+def _is_wanted(options) -> bool:
+    return options.streamcheck and not options.help and not options.version
 
 
 def _is_worker(options) -> bool:
@@ -124,7 +127,7 @@ def _fail_on_of_file() -> Optional[str]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
-    if not config.getoption("streamcheck"):
+    if not _is_wanted(config.option):
         return
     if RUN_ID not in os.environ:
         raise pytest.UsageError(

@@ -48,6 +48,12 @@ def test_without_the_option_nothing_changes(run):
     assert "streamcheck:" not in result.stderr.str()
 
 
+def test_help_needs_no_command(run):
+    result = run(MIXED, "--help", "--streamcheck-command=/no/such")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["misuse of CUDA streams and memory:", "  --streamcheck  *"])
+
+
 def test_setup_and_teardown_are_phases_too(run):
     result = run(
         """
