@@ -125,7 +125,11 @@ impl Desk {
                     .get(&stack)
                     .map_or(&[][..], |addresses| addresses);
                 // Without what its stacks mean a finding is still one.
-                let frames = call::guarded(|| symbolizer.frames(addresses)).unwrap_or_default();
+                let frames = call::guarded(|| {
+                    symbolizer
+                        .frames_with(addresses, |address| news.interpreted.get(&address).cloned())
+                })
+                .unwrap_or_default();
                 recorder::trace_frames(stack, &frames);
                 frames
             });

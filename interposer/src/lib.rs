@@ -27,6 +27,7 @@ mod lookup;
 mod objects;
 mod place;
 mod provider;
+mod python;
 mod recorder;
 mod room;
 mod runtime;

@@ -263,6 +263,11 @@ impl Object {
         self.path.rsplit('/').next().unwrap_or("")
     }
 
+    /// The address of a function or variable that it exports, and its size.
+    pub(crate) fn exported(&self, name: &CStr) -> Option<(u64, u64)> {
+        self.dynamic.exported(name)
+    }
+
     /// The names of the libraries that it was linked to.
     pub(crate) fn needed(&self) -> Vec<String> {
         const DT_NEEDED: i64 = 1;
@@ -318,7 +323,7 @@ impl Dynamic {
     fn exported_function(&self, name: &CStr) -> Option<u64> {
         const STT_FUNC: u8 = 2;
         let strings = self.address(DT_STRTAB)?;
-        let symbols = self.address(6)? as *const libc::Elf64_Sym;
+        let symbols = self.address(DT_SYMTAB)? as *const libc::Elf64_Sym;
         (0..self.symbol_count()?).find_map(|index| {
             // SAFETY: the hash table says that the symbol table has this entry.
             let symbol = unsafe { &*symbols.add(index) };
@@ -330,10 +335,45 @@ impl Dynamic {
         })
     }
 
+    /// The address and size of a symbol that it exports, by the hash table that the
+    /// linkers have written for long.
+    fn exported(&self, name: &CStr) -> Option<(u64, u64)> {
+        let strings = self.address(DT_STRTAB)?;
+        let symbols = self.address(DT_SYMTAB)? as *const libc::Elf64_Sym;
+        let table = self.address(DT_GNU_HASH)? as *const u32;
+        let hash = name.to_bytes().iter().fold(5381_u32, |hash, &byte| {
+            hash.wrapping_mul(33).wrapping_add(byte.into())
+        });
+        // SAFETY: the layout is as `symbol_count` says: no bucket names a symbol past
+        // the chains, and every chain ends with a word whose lowest bit is set.
+        unsafe {
+            let [buckets, first, bloom, _shift] = *table.cast::<[u32; 4]>();
+            let bucket = table.add(4 + 2 * bloom as usize);
+            let chain = bucket.add(buckets as usize);
+            let mut index = *bucket.add(hash.checked_rem(buckets)? as usize);
+            if index < first {
+                return None;
+            }
+            loop {
+                let word = *chain.add((index - first) as usize);
+                let symbol = &*symbols.add(index as usize);
+                if word | 1 == hash | 1
+                    && symbol.st_shndx != 0
+                    && text_at(strings + u64::from(symbol.st_name)) == name
+                {
+                    return Some((self.base.wrapping_add(symbol.st_value), symbol.st_size));
+                }
+                if word & 1 == 1 {
+                    return None;
+                }
+                index += 1;
+            }
+        }
+    }
+
     /// How long the dynamic symbol table is: only its hash tables tell.
     fn symbol_count(&self) -> Option<usize> {
         const DT_HASH: i64 = 4;
-        const DT_GNU_HASH: i64 = 0x6fff_fef5;
         if let Some(table) = self.address(DT_GNU_HASH) {
             let table = table as *const u32;
             // SAFETY: the table's layout is fixed: a header of four words, the
@@ -361,6 +401,8 @@ impl Dynamic {
 }
 
 const DT_STRTAB: i64 = 5;
+const DT_SYMTAB: i64 = 6;
+const DT_GNU_HASH: i64 = 0x6fff_fef5;
 
 /// # Safety
 /// `address` is that of a null-terminated text that outlives the use.

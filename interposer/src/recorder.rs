@@ -16,7 +16,7 @@ use streamcheck_engine::{Engine, Finding, Summary};
 use streamcheck_model::{
     Action, Call as ModelCall, Direction, HostMemory, NameId, Operation, StackId, StreamRef,
 };
-use streamcheck_report::{Process, Settings};
+use streamcheck_report::{Frame, Process, Settings};
 
 use crate::call::Call;
 use crate::hook::Hook;
@@ -24,7 +24,7 @@ use crate::kernels::{Kernel, Parameters};
 use crate::room::with_room;
 use crate::stacks::Stacks;
 use crate::trace_file::TraceFile;
-use crate::{capture, desk, doors, driver, place, runtime, stderr, thread};
+use crate::{capture, desk, doors, driver, place, python, runtime, stderr, thread};
 
 const FRESH: u8 = 0;
 const RUNNING: u8 = 1;
@@ -50,6 +50,8 @@ static STARTING: Mutex<()> = Mutex::new(());
 pub(crate) struct News {
     pub(crate) findings: Vec<Finding>,
     pub(crate) stacks: FxHashMap<StackId, Vec<u64>>,
+    /// What those of their addresses stand for that are Python frames.
+    pub(crate) interpreted: FxHashMap<u64, Frame>,
     pub(crate) summary: Summary,
     pub(crate) counts: Vec<u64>,
 }
@@ -174,21 +176,25 @@ impl Core {
     fn apply(&mut self, operation: &Operation) -> Option<News> {
         let findings = self.engine.apply(operation);
         if let Some(trace) = &mut self.trace {
-            trace.operation(operation, self.engine.names(), |id| {
-                self.stacks.addresses(id)
-            });
+            trace.operation(operation, self.engine.names(), &self.stacks);
         }
         if findings.is_empty() {
             return None;
         }
-        let stacks = findings
+        let stacks: FxHashMap<_, _> = findings
             .iter()
             .flat_map(|finding| finding.stacks())
             .map(|stack| (stack, self.stacks.addresses(stack).to_vec()))
             .collect();
+        let interpreted = stacks
+            .values()
+            .flat_map(|addresses| self.stacks.interpreted(addresses))
+            .map(|(address, frame)| (address, frame.clone()))
+            .collect();
         Some(News {
             findings,
             stacks,
+            interpreted,
             summary: self.engine.summary(),
             counts: self.engine.counts().to_vec(),
         })
@@ -198,6 +204,7 @@ impl Core {
 /// Records an operation and tells of what it shows.
 pub(crate) fn record(call: &Call, action: Action) {
     let news = with_core(|core| core.take_in(call, action)).flatten();
+    python::say();
     if let Some(news) = news {
         with_room(|| desk::tell(news));
     }
@@ -425,7 +432,7 @@ pub(crate) fn patient_lock<T>(mutex: &Mutex<T>, patience: Duration) -> Option<Mu
 }
 
 /// Puts what a finding's stacks mean into the trace.
-pub(crate) fn trace_frames(stack: StackId, frames: &[streamcheck_report::Frame]) {
+pub(crate) fn trace_frames(stack: StackId, frames: &[Frame]) {
     with_core(|core| {
         if let Some(trace) = &mut core.trace {
             trace.frames(stack, frames);

@@ -4,15 +4,18 @@
 //! through the unwind tables that the loader has mapped, and kept as return
 //! addresses. Launches and copies, which come by the million, are unwound once per
 //! call site, stack depth and stream; what tells little and comes rarely, always.
+//! Where Python called, its frames are part of the stack: addresses that are none
+//! stand for them (see [`crate::python`]).
 
 use std::sync::Arc;
 
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder as _};
 use rustc_hash::FxHashMap;
 use streamcheck_model::{Action, StackId, StreamRef};
-use streamcheck_report::Stacks as Policy;
+use streamcheck_report::{Frame, Stacks as Policy};
 
 use crate::objects;
+use crate::python::{self, Python, PythonStack};
 use crate::thread::{self, Origin};
 
 #[cfg(target_arch = "aarch64")]
@@ -51,10 +54,15 @@ pub(crate) struct Stacks {
     unwinder: Unwinder<Mapped>,
     cache: Cache,
     generation: Option<(u64, u64)>,
-    sites: FxHashMap<(u64, u64, Option<StreamRef>), StackId>,
+    sites: FxHashMap<Site, StackId>,
     ids: FxHashMap<Arc<[u64]>, StackId>,
     stacks: Vec<Arc<[u64]>>,
+    python: Python,
 }
+
+/// What the stack of a frequent call is told by: the address it returns to, the stack
+/// pointer, the stream, and the Python frames.
+type Site = (u64, u64, Option<StreamRef>, PythonStack);
 
 impl Stacks {
     pub(crate) fn new(policy: Policy) -> Self {
@@ -67,12 +75,20 @@ impl Stacks {
             sites: FxHashMap::default(),
             ids: FxHashMap::default(),
             stacks: vec![none],
+            python: Python::new(),
         }
     }
 
     /// The return addresses of a stack, the innermost first.
     pub(crate) fn addresses(&self, id: StackId) -> &[u64] {
         self.stacks.get(id.0 as usize).map_or(&[], |stack| stack)
+    }
+
+    /// The Python frames among a stack's addresses.
+    pub(crate) fn interpreted(&self, addresses: &[u64]) -> impl Iterator<Item = (u64, &Frame)> {
+        addresses
+            .iter()
+            .filter_map(|&address| Some((address, self.python.frame(address)?)))
     }
 
     /// The stack of a call, as far as the settings want it.
@@ -82,7 +98,16 @@ impl Stacks {
             Policy::None => StackId(0),
             // It came through no entry stub.
             _ if matches!(action, Action::StreamNamed { .. }) => StackId(0),
-            Policy::Caller => self.at_site(origin.return_address, 0, None, |_| origin_only(origin)),
+            Policy::Caller => {
+                let python = self.python.capture(1);
+                let site = (origin.return_address, 0, None, python);
+                self.at_site(site, |stacks| {
+                    objects::while_loaded(|generation| stacks.python.refresh(generation));
+                    let mut addresses = origin_only(origin);
+                    addresses.extend(stacks.python.splice(&[], python));
+                    addresses
+                })
+            }
             Policy::Full => match action {
                 Action::Launched { stream, .. }
                 | Action::Copied { stream, .. }
@@ -91,29 +116,25 @@ impl Stacks {
                 | Action::Filled { stream, .. }
                 | Action::Enqueued { stream }
                 | Action::ValueWritten { stream, .. }
-                | Action::ValueWaited { stream, .. } => self.at_site(
-                    origin.return_address,
-                    origin.stack_pointer,
-                    Some(*stream),
-                    |stacks| stacks.unwind(origin),
-                ),
+                | Action::ValueWaited { stream, .. } => {
+                    let python = self.python.capture(python::MOST_FRAMES);
+                    let (site, depth) = (origin.return_address, origin.stack_pointer);
+                    self.at_site((site, depth, Some(*stream), python), |stacks| {
+                        stacks.whole(origin, python)
+                    })
+                }
                 Action::FreeEnded { .. } | Action::BlindSpot { .. } => StackId(0),
                 _ => {
-                    let addresses = self.unwind(origin);
+                    let python = self.python.capture(python::MOST_FRAMES);
+                    let addresses = self.whole(origin, python);
                     self.intern(&addresses)
                 }
             },
         }
     }
 
-    fn at_site(
-        &mut self,
-        site: u64,
-        depth: u64,
-        stream: Option<StreamRef>,
-        addresses: impl FnOnce(&mut Self) -> Addresses,
-    ) -> StackId {
-        if let Some(&id) = self.sites.get(&(site, depth, stream)) {
+    fn at_site(&mut self, site: Site, addresses: impl FnOnce(&mut Self) -> Addresses) -> StackId {
+        if let Some(&id) = self.sites.get(&site) {
             return id;
         }
         let addresses = addresses(self);
@@ -121,7 +142,7 @@ impl Stacks {
         if self.sites.len() >= MOST_SITES {
             self.sites.clear();
         }
-        self.sites.insert((site, depth, stream), id);
+        self.sites.insert(site, id);
         id
     }
 
@@ -138,6 +159,15 @@ impl Stacks {
         self.stacks.push(addresses.clone());
         self.ids.insert(addresses, id);
         id
+    }
+
+    /// The native stack with the Python frames in it.
+    fn whole(&mut self, origin: &Origin, python: PythonStack) -> Addresses {
+        let native = self.unwind(origin);
+        if python.is_none() {
+            return native;
+        }
+        self.python.splice(&native, python)
     }
 
     fn unwind(&mut self, origin: &Origin) -> Addresses {
@@ -191,6 +221,7 @@ impl Stacks {
             return;
         }
         self.generation = Some(generation);
+        self.python.refresh(generation);
         self.unwinder = Unwinder::new();
         self.cache = Cache::new();
         for object in objects::list() {

@@ -9,6 +9,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use rustc_hash::FxHashSet;
 use streamcheck_model::trace::{
     Frame as TraceFrame, Header, Module as TraceModule, ProcessFacts, Reader, Record, Writer,
 };
@@ -18,6 +19,7 @@ use streamcheck_report::{
     Frame, Module, Process, Settings, fill_build_ids, modules_of_this_process,
 };
 
+use crate::stacks::Stacks;
 use crate::{cut_short, objects, stderr};
 
 /// Names that are tried for a trace.
@@ -41,6 +43,8 @@ pub(crate) struct TraceFile {
     map_size: usize,
     length: usize,
     newest_stack: u32,
+    /// The addresses of Python frames that were written.
+    interpreted: FxHashSet<u64>,
     generation: (u64, u64),
     modules: Vec<Module>,
 }
@@ -93,6 +97,7 @@ impl TraceFile {
             map_size: 0,
             length: 0,
             newest_stack: 0,
+            interpreted: FxHashSet::default(),
             generation: (0, 0),
             modules: Vec::new(),
         };
@@ -101,16 +106,20 @@ impl TraceFile {
     }
 
     /// Appends an operation.
-    pub(crate) fn operation<'a>(
-        &mut self,
-        operation: &Operation,
-        names: &Names,
-        addresses: impl FnOnce(StackId) -> &'a [u64],
-    ) {
-        if operation.call.stack.0 > self.newest_stack {
-            self.newest_stack = operation.call.stack.0;
+    pub(crate) fn operation(&mut self, operation: &Operation, names: &Names, stacks: &Stacks) {
+        let stack = operation.call.stack;
+        if stack.0 > self.newest_stack {
+            self.newest_stack = stack.0;
             self.new_modules();
+            for (address, frame) in stacks.interpreted(stacks.addresses(stack)) {
+                if self.interpreted.insert(address) {
+                    let stands_for = StackId::of_interpreted(address);
+                    self.writer
+                        .frames(stands_for, &[trace_frame(frame)], &mut self.bytes);
+                }
+            }
         }
+        let addresses = |id| stacks.addresses(id);
         self.writer
             .operation(operation, names, addresses, &mut self.bytes);
         self.put();
@@ -118,16 +127,7 @@ impl TraceFile {
 
     /// Appends what a stack means.
     pub(crate) fn frames(&mut self, stack: StackId, frames: &[Frame]) {
-        let frames: Vec<TraceFrame> = frames
-            .iter()
-            .map(|frame| TraceFrame {
-                function: frame.function.clone(),
-                file: frame.file.clone(),
-                line: frame.line,
-                module: frame.module.clone(),
-                offset: frame.offset,
-            })
-            .collect();
+        let frames: Vec<TraceFrame> = frames.iter().map(trace_frame).collect();
         self.writer.frames(stack, &frames, &mut self.bytes);
         self.put();
     }
@@ -315,6 +315,16 @@ impl Drop for TraceFile {
             // SAFETY: dropped here alone, and used no more.
             unsafe { ManuallyDrop::drop(&mut self.file) };
         }
+    }
+}
+
+fn trace_frame(frame: &Frame) -> TraceFrame {
+    TraceFrame {
+        function: frame.function.clone(),
+        file: frame.file.clone(),
+        line: frame.line,
+        module: frame.module.clone(),
+        offset: frame.offset,
     }
 }
 

@@ -92,7 +92,10 @@ impl Stacks {
         match self {
             Self::Trace { tables, symbolizer } => match tables.frames(stack) {
                 Some(frames) => frames.iter().map(frame).collect(),
-                None => symbolizer.frames(tables.addresses(stack)),
+                None => symbolizer.frames_with(tables.addresses(stack), |address| {
+                    let stands_for = StackId::of_interpreted(address);
+                    tables.frames(stands_for)?.first().map(frame)
+                }),
             },
             Self::Text { file, program } => program
                 .step_at(stack)

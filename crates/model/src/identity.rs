@@ -40,6 +40,19 @@ number!(
     Handle(u64)
 );
 
+/// A stack's addresses from here on are no code's: each stands for a frame of an
+/// interpreted language. Programs have their code far below.
+pub const INTERPRETED: u64 = 1 << 63;
+
+impl StackId {
+    /// The number under which a trace says what an address from [`INTERPRETED`] on stands
+    /// for, as if it were a stack of that one frame. Stacks themselves are fewer.
+    #[must_use]
+    pub fn of_interpreted(address: u64) -> Self {
+        Self(1 << 31 | address as u32)
+    }
+}
+
 impl ContextId {
     /// Whether it is some device's primary context.
     #[must_use]

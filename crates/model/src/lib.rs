@@ -17,7 +17,9 @@ mod operation;
 pub mod text;
 pub mod trace;
 
-pub use identity::{ContextId, DeviceId, Handle, NameId, StackId, StreamRef, ThreadId};
+pub use identity::{
+    ContextId, DeviceId, Handle, INTERPRETED, NameId, StackId, StreamRef, ThreadId,
+};
 pub use memory::{
     BatchCopy, Condition, Direction, Flag, FreeKind, HostMemory, MemoryKind, Mode, Pointer, Region,
     SourceOrder,

@@ -27,7 +27,13 @@ const LIBRARIES: &[&str] = &[
     "libnvrtc",
     "libnvidia-",
     "libnvToolsExt.",
+    // Between Python and a C function.
+    "libffi.",
+    "_ctypes.",
 ];
+
+/// Folders of Python's own modules and of installed ones.
+const PYTHON_FOLDERS: &[&str] = &["/site-packages/", "/dist-packages/", "/lib/python3"];
 
 /// Namespaces of wrappers: what CUDA and the languages' libraries put between. Short names
 /// that an application may have as well (`core`, `cuda`) are given with what follows.
@@ -95,12 +101,20 @@ const ANONYMOUS: &str = "(anonymous namespace)";
 /// The application's frames of a stack, innermost first. `kernel` is the demangled name of the
 /// kernel that the call launched, if any: its host stub has the same name.
 ///
-/// If nothing would be left, the outermost frame is (a library's, but all that's known).
+/// Where Python called, it is Python's line that somebody wrote, or that of an extension whose
+/// lines are known. If nothing would be left, the innermost Python frame is, else the outermost
+/// frame (a library's, but all that's known).
 #[must_use]
 pub fn user_frames(frames: &[Frame], kernel: Option<&str>) -> Vec<Frame> {
+    let python = frames.iter().position(Frame::is_python);
     let kept = frames
         .iter()
-        .position(|frame| !is_wrapper(frame, kernel))
+        .enumerate()
+        .position(|(place, frame)| {
+            let in_extension = python.is_some_and(|python| place < python);
+            !is_wrapper(frame, kernel) && (frame.file.is_some() || !in_extension)
+        })
+        .or(python)
         .unwrap_or_else(|| frames.len().saturating_sub(1));
     let frames = &frames[kept..];
     let end = frames
@@ -112,6 +126,11 @@ pub fn user_frames(frames: &[Frame], kernel: Option<&str>) -> Vec<Frame> {
 
 /// Whether a frame is between the application's line and the call.
 fn is_wrapper(frame: &Frame, kernel: Option<&str>) -> bool {
+    if frame.is_python() {
+        let file = frame.file.as_deref().unwrap_or_default();
+        return file.starts_with("<frozen ")
+            || PYTHON_FOLDERS.iter().any(|folder| file.contains(folder));
+    }
     if let Some(module) = frame.module_name()
         && LIBRARIES.iter().any(|library| module.starts_with(library))
     {
@@ -305,6 +324,44 @@ mod tests {
             frame("/a", "work()", None),
         ];
         assert_eq!(names(&stack, None), ["work()"]);
+    }
+
+    #[test]
+    fn python_lines_are_the_applications() {
+        let python = |function: &str, file: &str| {
+            Frame::python(function.to_owned(), file.to_owned(), Some(7))
+        };
+        let torch = "/venv/lib/python3.12/site-packages/torch/nn/functional.py";
+        let stack = [
+            frame("/t/libtorch_cuda.so", "at::native::empty_cuda(long)", None),
+            frame("/t/libtorch_python.so", "THPVariable_zeros", None),
+            python("linear", torch),
+            python("saxpy", "/home/me/train.py"),
+            python("<module>", "/home/me/train.py"),
+            frame("/lib/libc.so.6", "__libc_start_main", None),
+        ];
+        // A function with the kernel's name is no stub of it.
+        let kernel = Some("saxpy(int, float*)");
+        assert_eq!(names(&stack, kernel), ["saxpy", "<module>"]);
+
+        // An extension whose lines are known is somebody's work.
+        let mut known = stack.clone();
+        known[1] = frame("/t/ext.so", "my_op(Tensor)", Some("/home/me/ext.cu"));
+        assert_eq!(names(&known, kernel)[0], "my_op(Tensor)");
+
+        // Libraries call from lines of their own, too.
+        assert_eq!(names(&stack[..3], kernel), ["linear"]);
+
+        let stack = [
+            frame("/lib/libffi.so.8", "ffi_call", None),
+            frame(
+                "/l/_ctypes.cpython-312-x86_64-linux-gnu.so",
+                "_ctypes_callproc",
+                Some("callproc.c"),
+            ),
+            python("Buffer.alloc", "/home/me/buffer.py"),
+        ];
+        assert_eq!(names(&stack, None), ["Buffer.alloc"]);
     }
 
     #[test]

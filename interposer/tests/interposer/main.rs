@@ -9,4 +9,5 @@ mod images;
 mod log;
 mod order;
 mod preload;
+mod python;
 mod simulated;

@@ -25,6 +25,9 @@
 //!
 //! *Names and stacks* go before the first operation that uses them, once.
 //! Numbers are the recording process's own; [`Tables`] gives them back their meaning.
+//! An address from [`INTERPRETED`](crate::INTERPRETED) on stands for one frame of an
+//! interpreted language, which a [`Frames`](Record::Frames) record under
+//! [`StackId::of_interpreted`](crate::StackId::of_interpreted) holds.
 //!
 //! The [`Writer`] only encodes into a `Vec<u8>`, and the [`Reader`] reads from any
 //! [`std::io::Read`]: neither knows about files.

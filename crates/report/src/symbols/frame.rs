@@ -19,7 +19,28 @@ pub struct Frame {
     pub offset: Option<u64>,
 }
 
+/// The module of Python's frames.
+const PYTHON: &str = "python";
+
 impl Frame {
+    /// A frame of a Python function.
+    #[must_use]
+    pub fn python(function: String, file: String, line: Option<u32>) -> Self {
+        Self {
+            function: Some(function),
+            file: Some(file),
+            line,
+            module: Some(PYTHON.to_owned()),
+            offset: None,
+        }
+    }
+
+    /// Whether it is a frame of a Python function.
+    #[must_use]
+    pub fn is_python(&self) -> bool {
+        self.offset.is_none() && self.module.as_deref() == Some(PYTHON)
+    }
+
     /// The module's file name.
     #[must_use]
     pub fn module_name(&self) -> Option<&str> {
@@ -85,6 +106,19 @@ mod tests {
         assert_eq!(serde_json::from_str::<Frame>(&text).unwrap(), frame);
         assert!(serde_json::from_str::<Frame>(&text.replace("0x1f", "1f")).is_err());
         assert_eq!(frame.place(), "libx.so+0x1f");
+    }
+
+    #[test]
+    fn a_python_frame_is_told_from_a_module_of_that_name() {
+        let frame = Frame::python("f".to_owned(), "/a/f.py".to_owned(), Some(3));
+        assert!(frame.is_python());
+        assert_eq!(frame.place(), "f in f.py");
+        let frame = Frame {
+            module: Some("python".to_owned()),
+            offset: Some(0),
+            ..Frame::default()
+        };
+        assert!(!frame.is_python());
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub use elf::DebugInfo;
 use elf::Image;
 pub use frame::Frame;
 pub use maps::{Module, fill_build_ids, modules_of_this_process};
+use streamcheck_model::INTERPRETED;
 
 /// Addresses remembered per module before they're forgotten again.
 const REMEMBERED: usize = 1 << 16;
@@ -66,6 +67,24 @@ impl Symbolizer {
             .iter()
             .flat_map(|&address| self.frames_of(address))
             .collect()
+    }
+
+    /// The same of a stack in which Python frames are: `interpreted` gives those for the
+    /// addresses that stand for them.
+    pub fn frames_with(
+        &mut self,
+        addresses: &[u64],
+        interpreted: impl Fn(u64) -> Option<Frame>,
+    ) -> Vec<Frame> {
+        let mut frames = Vec::with_capacity(addresses.len());
+        for &address in addresses {
+            if address < INTERPRETED {
+                frames.append(&mut self.frames_of(address));
+            } else {
+                frames.extend(interpreted(address));
+            }
+        }
+        frames
     }
 
     fn frames_of(&mut self, return_address: u64) -> Vec<Frame> {
@@ -134,6 +153,17 @@ mod tests {
     fn it_may_change_threads() {
         fn send<T: Send>() {}
         send::<Symbolizer>();
+    }
+
+    #[test]
+    fn interpreted_frames_stand_among_the_native_ones() {
+        let frame = |line| Frame::python("f".to_owned(), "/f.py".to_owned(), Some(line));
+        let known = |address| (address == INTERPRETED + 1).then(|| frame(1));
+        let frames = Symbolizer::default()
+            .frames_with(&[0x1234, INTERPRETED + 1, INTERPRETED + 2, 0x5678], known);
+        let offsets: Vec<_> = frames.iter().map(|frame| frame.offset).collect();
+        assert_eq!(offsets, [Some(0x1233), None, Some(0x5677)]);
+        assert_eq!(frames[1], frame(1));
     }
 
     #[inline(never)]
