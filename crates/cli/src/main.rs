@@ -22,7 +22,6 @@ mod options;
 mod output;
 mod preload;
 mod progress;
-mod reach;
 mod replay;
 mod report;
 mod rules;

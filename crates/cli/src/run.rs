@@ -21,7 +21,7 @@ use crate::failure::{Failure, reason};
 use crate::options::Options;
 use crate::progress::Running;
 use crate::signals::Signals;
-use crate::{leftover, output, preload, reach, report};
+use crate::{doctor, leftover, output, preload, report};
 
 /// Tells a process that it is one of a run's, whose summary the command writes.
 const RUN_ID: &str = "STREAMCHECK_RUN_ID";
@@ -207,14 +207,11 @@ fn wait(child: &mut Child, collection: &Collection, process: &Process) -> io::Re
 
 /// That nothing was seen, and why, if the program shows it.
 fn unseen(app: &OsStr) -> String {
-    let why = reach::obstacle(app).map_or_else(
-        || {
-            "a statically linked or set-user-ID program ignores LD_PRELOAD, and `env -i` or a \
-              container leaves it behind"
-                .to_owned()
-        },
-        |obstacle| format!("{} {obstacle}", app.to_string_lossy()),
-    );
+    let why = doctor::obstacle(app).unwrap_or_else(|| {
+        "a statically linked or set-user-ID program ignores LD_PRELOAD, and `env -i` or a \
+         container leaves it behind"
+            .to_owned()
+    });
     format!("no CUDA call was seen in any process; {why}")
 }
 

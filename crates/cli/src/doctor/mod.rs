@@ -9,6 +9,8 @@ mod here;
 mod loader;
 mod program;
 
+use std::ffi::OsStr;
+
 use serde::Serialize;
 use streamcheck_report::text::clean;
 
@@ -122,6 +124,18 @@ pub(crate) fn doctor(doctor: &Doctor) -> Result<u8, Failure> {
     };
     output::out(&text)?;
     Ok(if fit { 0 } else { crate::NO_CUDA })
+}
+
+/// Why nothing will be seen of a program, with the remedy, if its files show it.
+pub(crate) fn obstacle(app: &OsStr) -> Option<String> {
+    let checks = program::examine(app, &Search::here()).ok()?;
+    let problem = checks
+        .into_iter()
+        .find(|check| check.mark == Mark::Problem)?;
+    Some(match problem.remedy {
+        Some(remedy) => format!("{}; {remedy}", problem.text),
+        None => problem.text,
+    })
 }
 
 fn lines(findings: &Findings) -> String {
