@@ -17,7 +17,7 @@ from typing import Dict, List, NoReturn, Optional, Tuple
 import pytest
 
 from .reports import Finding, NoReports, Reports
-from .text import headline, story
+from .text import story
 
 #: Set by ``streamcheck run`` for all processes below it.
 RUN_ID = "STREAMCHECK_RUN_ID"
