@@ -71,6 +71,9 @@ fn test() -> Result<()> {
             ));
         }
     }
+    if !has_browser() {
+        left_out.push("left out: the HTML report in a browser, for want of chromium\n".to_owned());
+    }
     if left_out.is_empty() {
         left_out.push("nothing was left out\n".to_owned());
     }
@@ -80,6 +83,18 @@ fn test() -> Result<()> {
         bail!("some tests failed: cargo test ended with {status}");
     }
     Ok(())
+}
+
+/// Whether a browser is installed that the HTML report's tests can drive.
+fn has_browser() -> bool {
+    let names = [
+        "chromium",
+        "chromium-browser",
+        "google-chrome",
+        "google-chrome-stable",
+    ];
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| names.iter().any(|name| folder.join(name).is_file()))
 }
 
 fn say(text: &str) -> Result<()> {

@@ -107,7 +107,7 @@ pub(super) fn article(
                         section.help { h4 { "What to do" } p { (code(&finding.help)) } }
                     }
                     @if !finding.ordering.is_empty() {
-                        section.ordering { h4 { "What is ordered" } p { (code(&finding.ordering)) } }
+                        section.ordering { h4 { "What orders them now" } p { (code(&finding.ordering)) } }
                     }
                     @if let Some(reason) = &finding.suppressed {
                         section { h4 { "Suppressed" } p { (text(reason, LONGEST_TEXT)) } }

@@ -215,19 +215,25 @@ fn along(a: &Bar, b: &Bar) -> (String, i32) {
     (path, (x1 + x2) / 2)
 }
 
-/// From one bar to another that does not begin behind its end: out of the near edge of the
-/// first, into the beginning of the second.
+/// From one bar to another that may begin before its end: out of the near edge of the first,
+/// between the lanes, where there are no bars, and into the beginning of the second.
 fn across(a: &Bar, b: &Bar) -> (String, i32) {
-    let (x1, x2, y2) = (a.x + 12, b.x - 2, b.y + BAR / 2);
-    let y1 = if b.y < a.y { a.y } else { a.y + BAR };
-    let path = if a.y == b.y {
-        // In one lane the second begins behind the first: below both.
-        let x2 = b.x + 12;
-        format!("M{x1} {y1}C{x1} {} {x2} {} {x2} {y1}", y1 + 16, y1 + 16)
+    let (x1, x2, y2) = (a.x + 12, b.x - 14, b.y + BAR / 2);
+    let (y1, between) = if b.y > a.y {
+        (a.y + BAR, b.y - BAR_TOP + 2)
     } else {
-        format!("M{x1} {y1}C{x1} {y2} {x1} {y2} {x2} {y2}")
+        let near = if b.y < a.y { a.y } else { a.y + BAR };
+        (near, b.y + BAR + 6)
     };
-    (path, if a.y == b.y { (x1 + x2) / 2 } else { x1 })
+    let path = format!(
+        "M{x1} {y1}C{x1} {between} {x1} {between} {} {between}L{x2} {between}\
+         C{} {between} {} {y2} {} {y2}",
+        x1 + 8,
+        x2 + 8,
+        x2 + 4,
+        b.x - 2
+    );
+    (path, x1)
 }
 
 /// A reason in a word or two.

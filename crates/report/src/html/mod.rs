@@ -23,8 +23,8 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// What the page may do. A test says what the hashes have to be.
 const POLICY: &str = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; \
-    style-src 'sha256-YXtYNX/ct64iHDwFOjWf6wj+aHps2mpna1uHi2hSPvc='; \
-    script-src 'sha256-gNRnFBO6AW93nGQTv3NWWLvqRt82f5SRL/LYAqSBlXs='";
+    style-src 'sha256-WrrTReQm4j0QohzgQtDyc2lY/LcdSMpUKoyau9qreDw='; \
+    script-src 'sha256-oEFqCITkcjiA2EXac1ZDuJd0PmHfrm4ThtgcX+fu9pA='";
 
 /// The report as a page.
 #[must_use]

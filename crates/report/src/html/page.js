@@ -192,6 +192,8 @@
   const KEYS = ["ArrowRight", "ArrowLeft", "ArrowDown", "ArrowUp", "Home", "End"];
 
   for (const figure of figures) {
+    figure.querySelector(".about").textContent =
+      "Arrow keys go from one operation to the next, Enter opens its finding, / searches.";
     const bars = all(".op", figure);
     const first = bars.find((bar) => bar.matches("a.op")) ?? bars[0];
     if (first) setStop(first);
