@@ -392,7 +392,7 @@ mod tests {
 
     /// The parts of a line, with what is code in brackets.
     fn marked(line: &str) -> String {
-        let part = |(is_code, part)| {
+        let part = |(is_code, part): (bool, &str)| {
             if is_code {
                 format!("[{part}]")
             } else {
