@@ -16,6 +16,9 @@ const FLAG_ZSTD: u64 = 0x8000;
 /// More parts than nvcc ever puts into an image.
 const MOST_PARTS: usize = 4096;
 
+/// The linker of device code adds a part without kernels, which is no larger.
+const STUB: usize = 1 << 16;
+
 /// An entry's header is at least so long; up to its flags.
 const ENTRY_BYTES: usize = 48;
 
@@ -69,6 +72,10 @@ impl<'a> Packed<'a> {
             Kind::Cubin => self.unpacked().map(Part::Cubin),
             Kind::Text => self.unpacked().and_then(text),
         }
+    }
+
+    fn has_no_kernel(self) -> bool {
+        self.open().is_some_and(|part| part.kernels().is_empty())
     }
 
     fn unpacked(self) -> Option<Cow<'a, [u8]>> {
@@ -144,24 +151,30 @@ pub fn holds_text(image: &[u8], longest: usize) -> bool {
 /// What an image holds code for, by compute capability (90 for 9.0).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Architectures {
-    /// Machine code.
+    /// Machine code that has kernels.
     pub compiled: BTreeSet<u32>,
     /// PTX.
     pub text: BTreeSet<u32>,
 }
 
 impl Architectures {
-    /// Those of an image, as far as headers tell.
+    /// Those of an image, as far as headers and small parts tell.
     #[must_use]
     pub fn of(image: &[u8]) -> Self {
         let mut reader = Reader::default();
         let mut found = Self::default();
         for packed in core::iter::from_fn(|| reader.next_packed(image)).take(MOST_PARTS) {
-            match packed.kind {
-                Kind::Cubin => found.compiled.insert(packed.capability),
-                Kind::Text => found.text.insert(packed.capability),
-                Kind::Unknown => false,
-            };
+            let (kind, capability) = (packed.kind, packed.capability);
+            match kind {
+                Kind::Cubin if packed.size <= STUB && packed.has_no_kernel() => {}
+                Kind::Cubin => {
+                    found.compiled.insert(capability);
+                }
+                Kind::Text => {
+                    found.text.insert(capability);
+                }
+                Kind::Unknown => {}
+            }
         }
         found
     }
@@ -345,18 +358,19 @@ mod tests {
 
     #[test]
     fn a_section_is_containers_one_behind_the_other() {
-        let one = |kind| container(&[(kind, 0, TEXT.as_bytes().to_vec(), TEXT.len())]);
-        let mut section = one(KIND_PTX);
-        section.resize(section.len().next_multiple_of(8) + 16, 0);
-        section.extend(one(KIND_CUBIN));
+        let one = |kind, data: Vec<u8>| container(&[(kind, 0, data, 0)]);
+        let mut section = one(KIND_PTX, TEXT.into());
+        for cubin in [vec![1; STUB + 1], b"without kernels".to_vec()] {
+            section.resize(section.len().next_multiple_of(8) + 16, 0);
+            section.extend(one(KIND_CUBIN, cubin));
+        }
         let found: Vec<_> = containers(&section).map(Architectures::of).collect();
-        let [first, second] = &found[..] else {
-            panic!("{found:?}");
-        };
-        assert_eq!((first.text.len(), first.compiled.len()), (1, 0));
-        assert_eq!((second.text.len(), second.compiled.len()), (0, 1));
-        for cut in 0..section.len() {
-            assert!(containers(&section[..cut]).count() <= 2);
+        let counts = found
+            .iter()
+            .map(|found| (found.text.len(), found.compiled.len()));
+        assert_eq!(counts.collect::<Vec<_>>(), [(1, 0), (0, 1), (0, 0)]);
+        for cut in (0..section.len()).step_by(97) {
+            assert!(containers(&section[..cut]).count() <= 3);
         }
         assert_eq!(containers(&[0; 99]).count(), 0);
     }

@@ -84,7 +84,7 @@ impl Elf {
         if !start.starts_with(b"\x7fELF") {
             return Err(Unfit::NotElf);
         }
-        let [.., type_low, type_high, low, high] = start[..] else {
+        let Some(&[type_low, type_high, low, high]) = start.get(16..20) else {
             return Err(Unfit::Damaged("it ends within its header".to_owned()));
         };
         let number = |bytes: [u8; 2]| match start.get(5) {

@@ -36,7 +36,12 @@ fn preload_library(search: &Search) -> Vec<Check> {
     let about = "preload library";
     let path = match preload::library() {
         Ok(path) => path,
-        Err(failure) => return vec![Check::problem(about, failure.text())],
+        Err(failure) => {
+            return vec![
+                Check::problem(about, failure.text())
+                    .remedy("build it: cargo build --release -p streamcheck-interposer"),
+            ];
+        }
     };
     let shown = path.display();
     let libc = search.find("libc.so.6");
