@@ -12,6 +12,7 @@ mod html;
 pub mod json;
 mod junit;
 mod known;
+mod lanes;
 pub mod output;
 mod places;
 mod problem;

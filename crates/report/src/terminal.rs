@@ -1,7 +1,8 @@
 //! A finding as a person reads it, on a terminal or in a log.
 //!
 //! miette draws the rule, the sentence and the source lines; the calls without a
-//! source line, the ordering that exists and the calls to add stand below.
+//! source line, the timeline, where the streams come from, the ordering that exists and
+//! the calls to add stand below.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,8 +14,10 @@ use miette::{
 use owo_colors::{OwoColorize, Style};
 use streamcheck_engine::Role;
 
-use crate::json::{Event, Finding};
+use crate::json::{Event, Finding, Report};
+use crate::lanes;
 use crate::source::{Sources, shown_path};
+use crate::story::bare_name;
 use crate::text::{clean, count};
 use crate::{Frame, rule_url};
 
@@ -26,6 +29,9 @@ const LONGEST_NAME: usize = 160;
 
 /// Callers shown of a call without a source line.
 const CALLERS: usize = 3;
+
+/// Ranks named.
+const RANKS: usize = 16;
 
 /// Calls shown of a finding; it has two or three.
 const CALLS: usize = 32;
@@ -67,15 +73,22 @@ impl Look {
     }
 }
 
-/// A finding of a report, as text that ends with an empty line.
+/// A finding of a report, as text that ends with an empty line. Of several processes'
+/// report it names those that made it.
 #[must_use]
-pub fn render(finding: &Finding, color: bool) -> String {
-    render_with(finding, Look::of_this_process(color, false))
+pub fn render(report: &Report, finding: &Finding, color: bool) -> String {
+    let look = Look::of_this_process(color, false);
+    text(finding, whose(report, finding), look)
 }
 
 /// A finding, as text that ends with an empty line.
 #[must_use]
 pub fn render_with(finding: &Finding, look: Look) -> String {
+    text(finding, None, look)
+}
+
+/// A finding and who made it.
+fn text(finding: &Finding, whose: Option<String>, look: Look) -> String {
     let story = Story::new(finding, look);
     let mut theme = if look.color {
         GraphicalTheme::unicode()
@@ -102,9 +115,11 @@ pub fn render_with(finding: &Finding, look: Look) -> String {
     for line in &story.unshown {
         paragraph(&mut out, "at", line, Style::new(), look);
     }
+    out.push_str(&lanes::drawn(finding, look));
+    paragraph(&mut out, "streams", &streams(finding), help_style, look);
     paragraph(&mut out, "note", &finding.ordering, help_style, look);
     paragraph(&mut out, "help", &finding.help, help_style, look);
-    for note in marks(finding) {
+    for note in whose.into_iter().chain(marks(finding)) {
         paragraph(&mut out, "note", &note, help_style, look);
     }
     out.push('\n');
@@ -127,6 +142,66 @@ fn marks(finding: &Finding) -> Vec<String> {
         marks.push("known: the baseline holds it".to_owned());
     }
     marks
+}
+
+/// Which processes made a finding, if the report is of several.
+fn whose(report: &Report, finding: &Finding) -> Option<String> {
+    let processes = &report.processes;
+    let first = processes.get(finding.process?)?;
+    if processes.len() < 2 {
+        return None;
+    }
+    let ranks: Vec<String> = finding
+        .ranks
+        .iter()
+        .take(RANKS)
+        .map(u32::to_string)
+        .collect();
+    let more = match finding.ranks.len().saturating_sub(RANKS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let several = finding.ranks.len() > 1;
+    let mut whose = match ranks.as_slice() {
+        [] => String::new(),
+        [one] => format!("on rank {one}: "),
+        _ => format!("on ranks {}{more}: ", ranks.join(", ")),
+    };
+    if several {
+        whose.push_str("first seen ");
+    }
+    let program = first.exe.rsplit('/').next().unwrap_or(&first.exe);
+    whose.push_str(&format!(
+        "in process {} ({})",
+        first.pid,
+        clean(program, LONGEST_NAME)
+    ));
+    if processes.iter().any(|process| process.host != first.host) {
+        whose.push_str(&format!(" on {}", clean(&first.host, LONGEST_NAME)));
+    }
+    Some(whose)
+}
+
+/// Where the streams of a finding come from, a line each.
+fn streams(finding: &Finding) -> String {
+    let created = finding.streams.iter().take(CALLS).filter_map(|stream| {
+        let frame = stream.created.first()?;
+        let place = match (frame.function.as_deref(), place(frame)) {
+            (Some(function), Some((file, line))) => format!(
+                "at {}:{line} ({})",
+                shown_path(file),
+                clean(bare_name(function), LONGEST_NAME)
+            ),
+            (None, Some((file, line))) => format!("at {}:{line}", shown_path(file)),
+            _ => format!("in {}", frame_in_words(frame)),
+        };
+        Some(format!(
+            "{}: {}, created {place}",
+            clean(lanes::short_name(&stream.name), LONGEST_NAME),
+            clean(&stream.flags, LONGEST_NAME),
+        ))
+    });
+    created.collect::<Vec<_>>().join("\n")
 }
 
 /// `  help: text`, wrapped and indented as miette does.
