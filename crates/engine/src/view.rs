@@ -184,7 +184,7 @@ impl<'a> View<'a> {
                 };
                 text.push_str(&format!(
                     " {} was created with {}, so it takes no part in the legacy default stream's ordering.",
-                    self.stream(free),
+                    capitalize(self.stream(free)),
                     self.spell(earlier.op, "cudaStreamNonBlocking", "CU_STREAM_NON_BLOCKING"),
                 ));
             }
@@ -229,7 +229,7 @@ impl<'a> View<'a> {
                 self.thread_of(to, later),
             ),
             (Some(from), None) => format!(
-                "Before {}, call {synchronize}({}){}, or {}(event) for an event recorded there after {}.",
+                "Before {}, call {synchronize}({}){}, or {}(event) for an event recorded after {}.",
                 self.work_at(later),
                 self.argument(from, later),
                 self.thread_of(from, later),

@@ -359,20 +359,22 @@ impl<'a> Picture<'a> {
         let Some(lane) = lane_of(op.sequence) else {
             return row;
         };
-        for edge in &self.timeline().edges {
-            if edge.to == op.sequence
-                && let Some(from) = lane_of(edge.from)
-                && from != lane
-            {
-                self.arrow(&mut row, (from, lane), edge.from, false);
-            }
-        }
-        if let Some((from, to)) = self.missing
-            && to == op.sequence
-            && let Some(before) = lane_of(from)
-            && before != lane
-        {
-            self.arrow(&mut row, (before, lane), from, true);
+        let edges = self.timeline().edges.iter();
+        let mut arrows: Vec<(usize, u64, bool)> = edges
+            .filter(|edge| edge.to == op.sequence)
+            .map(|edge| (edge.from, false))
+            .chain(
+                self.missing
+                    .filter(|(_, to)| *to == op.sequence)
+                    .map(|(from, _)| (from, true)),
+            )
+            .filter_map(|(from, broken)| Some((lane_of(from)?, from, broken)))
+            .filter(|(from, ..)| *from != lane)
+            .collect();
+        // Those from far away pass behind the others.
+        arrows.sort_by_key(|(from, ..)| std::cmp::Reverse(from.abs_diff(lane)));
+        for (from, number, broken) in arrows {
+            self.arrow(&mut row, (from, lane), number, broken);
         }
         let (mark, ink) = match event(self.finding, op.sequence) {
             Some(_) => (self.marks.event, Ink::Fault),
@@ -399,14 +401,15 @@ impl<'a> Picture<'a> {
         } else {
             self.marks.dash
         };
-        let number = number.to_string();
-        let digits = number.len();
+        let number = format!(" {number} ");
+        let length = number.len();
+        row.put(from, self.marks.lane, Ink::Faint);
         let (start, end) = if from < to {
-            row.write(from + 2, &number, ink);
-            (from + 3 + digits, to - 1)
+            row.write(from + 1, &number, ink);
+            (from + 1 + length, to - 1)
         } else {
-            row.write(from.saturating_sub(1 + digits), &number, ink);
-            (to + 2, from.saturating_sub(2 + digits))
+            row.write(from.saturating_sub(length), &number, ink);
+            (to + 2, from.saturating_sub(length))
         };
         for column in start..end {
             row.put(column, dash, ink);
@@ -563,7 +566,7 @@ mod tests {
                 (9, 2, "fill(float*)"),
                 (40, 2, "saxpy(int, float, float*, float*)"),
             ],
-            &[(4, 7), (4, 8), (8, 9)],
+            &[(4, 7), (4, 8), (8, 9), (8, 40)],
         );
         finding
     }
