@@ -296,7 +296,7 @@ fn every_form_is_written_by_replay_and_by_report() {
     assert_eq!(names.len(), 6, "{names:?}");
     let annotation = fs::read_to_string(path("r.github")).unwrap();
     assert!(
-        annotation.starts_with("::error file=race.litmus,line=6,title=SC101 "),
+        annotation.starts_with("::error file=race.litmus,line=5,title=SC101 "),
         "{annotation}"
     );
 }
