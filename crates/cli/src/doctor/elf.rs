@@ -126,7 +126,7 @@ impl Elf {
                 elf::DT_SONAME => self.soname = Some(name()?),
                 elf::DT_RPATH => self.rpath = Some(name()?),
                 elf::DT_RUNPATH => self.runpath = Some(name()?),
-                elf::DT_FLAGS_1 => pie |= entry.val & u64::from(elf::DF_1_PIE.0) != 0,
+                elf::DT_FLAGS_1 => pie |= entry.val & elf::DF_1_PIE.0 != 0,
                 _ => {}
             }
         }
