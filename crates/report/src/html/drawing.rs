@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use streamcheck_engine::Lane;
 
 use super::layout::{AXIS, BAR, BAR_TOP, LANE, Layout, lay_out};
-use super::union::{Operation, Union, role_name};
+use super::union::{Operation, Union, numbers, role_name};
 use super::{bar_id, finding_id, text};
 use crate::text::{count, thousands};
 
@@ -39,8 +39,9 @@ pub(super) fn draw(union: &Union, number: usize, title: &str, after: u64) -> Mar
                 }
                 (background(union, &layout))
                 @for arrow in &layout.arrows {
-                    @let kind = if arrow.missing { "missing" } else { "edge" };
-                    g class=(kind) data-from=(arrow.from) data-to=(arrow.to) {
+                    @let kind = if arrow.missing.is_some() { "missing" } else { "edge" };
+                    g class=(kind) data-from=(arrow.from) data-to=(arrow.to)
+                        data-findings=[&arrow.missing] {
                         title {
                             (arrow.from) " to " (arrow.to) ": " (text(&arrow.reason, 200))
                         }
@@ -53,9 +54,10 @@ pub(super) fn draw(union: &Union, number: usize, title: &str, after: u64) -> Mar
                 // Above everything else, as they are what one reads.
                 @for arrow in &layout.arrows {
                     @if let Some((x, y)) = arrow.name {
-                        @let kind = if arrow.missing { "name missing" } else { "name edge" };
+                        @let kind = if arrow.missing.is_some() { "name missing" } else { "name edge" };
                         text class=(kind) x=(x) y=(y) text-anchor="middle" aria-hidden="true"
-                            data-from=(arrow.from) data-to=(arrow.to) {
+                            data-from=(arrow.from) data-to=(arrow.to)
+                            data-findings=[&arrow.missing] {
                             (arrow.short)
                         }
                     }
@@ -126,10 +128,9 @@ fn bar(
     } else {
         "warning"
     };
-    let numbers: Vec<String> = findings.iter().map(usize::to_string).collect();
     html! {
         a.op.marked.(kind).(level) id=(id) href={ "#" (finding_id(first)) } aria-label=(label)
-            data-sequence=(operation.sequence) data-findings=(numbers.join(" ")) {
+            data-sequence=(operation.sequence) data-findings=(numbers(&findings)) {
             (inner)
         }
     }

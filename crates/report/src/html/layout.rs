@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::union::{Missing, Union};
+use super::union::{Union, numbers};
 
 /// Height of a lane.
 pub(super) const LANE: i32 = 64;
@@ -75,7 +75,8 @@ pub(super) struct Arrow {
     pub(super) path: String,
     /// In full.
     pub(super) reason: String,
-    pub(super) missing: bool,
+    /// The findings that miss it, by number, if it's no edge that is there.
+    pub(super) missing: Option<String>,
     /// The name's middle and baseline; `None` where there is no room for it.
     pub(super) name: Option<(i32, i32)>,
     /// The name as drawn.
@@ -161,14 +162,14 @@ impl Layout {
 
     fn draw_arrows(&mut self, union: &Union, places: &HashMap<u64, usize>) {
         let mut taken: HashMap<i32, Vec<(i32, i32)>> = HashMap::new();
-        let missing = union
-            .missing
-            .iter()
-            .map(|Missing { from, to }| (*from, *to, "not ordered".to_owned(), true));
+        let missing = union.missing.iter().map(|(missing, findings)| {
+            let reason = "not ordered".to_owned();
+            (missing.from, missing.to, reason, Some(numbers(findings)))
+        });
         let edges = union
             .edges
             .iter()
-            .map(|edge| (edge.from, edge.to, edge.reason.clone(), false));
+            .map(|edge| (edge.from, edge.to, edge.reason.clone(), None));
         for (from, to, reason, missing) in missing.chain(edges) {
             let Some((a, b)) = places
                 .get(&from)
@@ -177,7 +178,11 @@ impl Layout {
             else {
                 continue;
             };
-            let (path, middle) = if missing { across(a, b) } else { along(a, b) };
+            let (path, middle) = if missing.is_some() {
+                across(a, b)
+            } else {
+                along(a, b)
+            };
             let short = shorten(short_reason(&reason), NAME);
             let half = width_of(&short, SMALL_WIDTH) / 2 + 3;
             let middle = middle.max(half);

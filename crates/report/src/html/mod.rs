@@ -23,8 +23,8 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// What the page may do. A test says what the hashes have to be.
 const POLICY: &str = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; \
-    style-src 'sha256-WrrTReQm4j0QohzgQtDyc2lY/LcdSMpUKoyau9qreDw='; \
-    script-src 'sha256-oEFqCITkcjiA2EXac1ZDuJd0PmHfrm4ThtgcX+fu9pA='";
+    style-src 'sha256-Ozc+ZJhUNu3I3CZtkdv8eVd+hVcBMN8OZuvttEeAH/E='; \
+    script-src 'sha256-BnlboHfi5DPHKki0gb8KzYHNnbVlb7W95OHV4SyA9ek='";
 
 /// The report as a page.
 #[must_use]

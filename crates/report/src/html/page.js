@@ -49,9 +49,10 @@
     if (!findings.length) return;
     byId("shown").value = `${shown} of ${findings.length} shown`;
     byId("no-match").hidden = shown > 0;
-    for (const bar of all("a.op")) {
-      const own = bar.dataset.findings.split(" ");
-      bar.classList.toggle("unmarked", own.every((number) => hidden.has(number)));
+    // What only hidden findings say is not said in the timeline either.
+    for (const part of all("svg [data-findings]")) {
+      const own = part.dataset.findings.split(" ");
+      part.classList.toggle("unmarked", own.every((number) => hidden.has(number)));
     }
   }
 

@@ -24,7 +24,8 @@ pub(super) struct Union {
     pub(super) operations: Vec<Operation>,
     /// Between operations that are there, each with another lane.
     pub(super) edges: Vec<TimelineEdge>,
-    pub(super) missing: BTreeSet<Missing>,
+    /// What findings say is not ordered, and which findings.
+    pub(super) missing: BTreeMap<Missing, BTreeSet<usize>>,
     /// Operations that were left out for their number.
     pub(super) dropped: usize,
 }
@@ -81,6 +82,12 @@ impl Operation {
             _ => format!("{rule} {role} +{others}"),
         }
     }
+}
+
+/// Findings' numbers, apart by spaces.
+pub(super) fn numbers(findings: &BTreeSet<usize>) -> String {
+    let numbers: Vec<String> = findings.iter().map(usize::to_string).collect();
+    numbers.join(" ")
 }
 
 /// A role as a noun.
@@ -174,11 +181,14 @@ fn union(findings: &[(usize, &Finding)], most: usize) -> Union {
             union.edges.push(edge.clone());
         }
     }
-    union.missing = findings
-        .iter()
-        .filter_map(|(_, finding)| missing(finding))
-        .filter(|missing| lane(missing.from).is_some() && lane(missing.to).is_some())
-        .collect();
+    for &(number, finding) in findings {
+        if let Some(missing) = missing(finding)
+            && lane(missing.from).is_some()
+            && lane(missing.to).is_some()
+        {
+            union.missing.entry(missing).or_default().insert(number);
+        }
+    }
     union.operations = all.into_values().collect();
     union.order_lanes();
     union

@@ -43,6 +43,15 @@ fn focused(browser: &mut Browser) -> String {
     )
 }
 
+/// The operations before which an edge is shown as missing.
+fn missing(browser: &mut Browser) -> String {
+    browser.text(
+        "Array.from(document.querySelectorAll('g.missing'))
+            .filter((own) => getComputedStyle(own).display !== 'none')
+            .map((own) => own.dataset.to).join(' ')",
+    )
+}
+
 /// Whether a person sees an element: its middle is in view and nothing lies over it.
 fn is_seen(browser: &mut Browser, id: &str) -> bool {
     browser.holds(&format!(
@@ -67,6 +76,11 @@ fn search_and_filters_choose_among_the_findings() {
         );
         browser.click("#excused");
         assert_eq!(shown(browser), "f1 f2 f3 f4");
+        assert_eq!(missing(browser), "1213 1215");
+        browser.click("#excused");
+        assert_eq!(shown(browser), "f1 f2");
+        assert_eq!(missing(browser), "1213", "of shown findings only");
+        browser.click("#excused");
 
         browser.press("/");
         assert_eq!(focused(browser), "search");
