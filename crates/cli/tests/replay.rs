@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use streamcheck_model::text::Program;
 use streamcheck_model::trace::{Frame, Header, ProcessFacts, Writer};
-use streamcheck_model::{NameId, StackId};
+use streamcheck_model::{INTERPRETED, NameId, StackId};
 use tempfile::TempDir;
 
 const RACE: &str = "stream S1 nonblocking
@@ -49,6 +49,36 @@ fn trace(text: &str, ended: bool) -> Vec<u8> {
     }
     if ended {
         writer.end(&mut out);
+    }
+    out
+}
+
+/// The same, of a Python program that was killed before it said what a finding's stacks
+/// mean: each call comes from a line of its own.
+fn python_trace(text: &str) -> Vec<u8> {
+    let program = Program::parse(text).expect("a program");
+    let header = Header::new(ProcessFacts {
+        pid: 78,
+        exe: "/usr/bin/python3".to_owned(),
+        argv: vec!["python3".to_owned(), "train.py".to_owned()],
+        host: "node1".to_owned(),
+        rank: None,
+    });
+    let mut out = Vec::new();
+    let mut writer = Writer::new(&header, &mut out);
+    for operation in program.operations() {
+        let line = operation.call.stack.0;
+        let python = INTERPRETED + u64::from(line);
+        let frame = Frame {
+            function: Some("Trainer.step".to_owned()),
+            file: Some("/home/me/train.py".to_owned()),
+            line: Some(line),
+            module: Some("python".to_owned()),
+            offset: None,
+        };
+        writer.frames(StackId::of_interpreted(python), &[frame], &mut out);
+        let addresses = [0x1000, python];
+        writer.operation(operation, &program.names, |_| &addresses, &mut out);
     }
     out
 }
@@ -442,4 +472,23 @@ fn a_killed_writer_leaves_a_whole_report() {
         let left = report(&path("out.json"));
         assert_eq!(left["findings"].as_array().map(Vec::len), Some(500));
     }
+}
+
+#[test]
+fn python_lines_come_from_the_trace() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let (output, report) = replay(&folder, &[("python.trace", python_trace(RACE))]);
+    assert_eq!(output.status.code(), Some(66));
+    let events = report["findings"][0]["events"].as_array().expect("events");
+    let lines: Vec<_> = events
+        .iter()
+        .map(|event| {
+            let frame = &event["stack"][0];
+            assert_eq!(frame["file"], "/home/me/train.py");
+            assert_eq!(frame["function"], "Trainer.step");
+            assert_eq!(frame["module"], "python");
+            frame["line"].as_u64().expect("a line")
+        })
+        .collect();
+    assert_eq!(lines, [3, 5]);
 }

@@ -195,6 +195,12 @@ fn is_starter(frame: &Frame) -> bool {
 /// `a::f` of `void a::f<int>(float*)`.
 #[must_use]
 pub fn bare_name(function: &str) -> &str {
+    // Python's names have brackets of their own: `<module>`, `f.<locals>.<lambda>`.
+    if function.contains(".<locals>.")
+        || function.find('>').map(|at| at + 1) == Some(function.len()) && function.starts_with('<')
+    {
+        return function;
+    }
     // `<T as Trait>::method`, as Rust says it: the type names it.
     let function = function.strip_prefix('<').unwrap_or(function);
     // Parameters and template arguments begin at the first bracket that is no part
@@ -405,6 +411,8 @@ mod tests {
                 "(anonymous namespace)::g",
             ),
             ("<a::T<X> as Trait>::method", "a::T"),
+            ("<module>", "<module>"),
+            ("Model.fit.<locals>.<lambda>", "Model.fit.<locals>.<lambda>"),
             ("", ""),
             ("(", ""),
         ] {
