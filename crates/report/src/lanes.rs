@@ -9,6 +9,7 @@ use owo_colors::{OwoColorize, Style};
 use streamcheck_engine::{Role, Timeline, TimelineOperation};
 
 use crate::json::{Event, Finding};
+use crate::places::missing;
 use crate::story::bare_name;
 use crate::terminal::Look;
 use crate::text::{clean, count};
@@ -81,21 +82,6 @@ pub(crate) fn drawn(finding: &Finding, look: Look) -> String {
         return String::new();
     };
     picture.text(&chosen)
-}
-
-/// What should have come before what, where that is the fault: two events' numbers.
-fn missing(finding: &Finding) -> Option<(u64, u64)> {
-    let (before, after) = match finding.rule.as_str() {
-        "SC101" | "SC105" => (Role::Allocation, Role::Use),
-        "SC103" => (Role::Use, Role::Free),
-        "SC104" => (Role::Allocation, Role::Free),
-        "SC107" => (Role::Copy, Role::Free),
-        "SC109" => (Role::OtherAccess, Role::Use),
-        _ => return None,
-    };
-    let of = |role| finding.events.iter().find(|event| event.role == role);
-    let (before, after) = (of(before)?.sequence, of(after)?.sequence);
-    (before < after).then_some((before, after))
 }
 
 /// The operations that a few rows hold: the events, the ends of arrows from the last

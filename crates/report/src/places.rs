@@ -1,5 +1,6 @@
 //! Where a finding is, for the forms that point into a repository, and its calls in a line.
 
+use std::borrow::Borrow;
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
@@ -49,11 +50,26 @@ fn tidy(path: &Path) -> PathBuf {
 }
 
 /// The place in `events` of the call at fault: the last use, else the last call.
-pub(crate) fn fault(events: &[Event]) -> usize {
+pub(crate) fn fault<E: Borrow<Event>>(events: &[E]) -> usize {
     events
         .iter()
-        .rposition(|event| event.role == Role::Use)
+        .rposition(|event| event.borrow().role == Role::Use)
         .unwrap_or(events.len().saturating_sub(1))
+}
+
+/// What should have come before what, where that is the fault: two operations' numbers.
+pub(crate) fn missing(finding: &Finding) -> Option<(u64, u64)> {
+    let (before, after) = match finding.rule.as_str() {
+        "SC101" | "SC105" => (Role::Allocation, Role::Use),
+        "SC103" => (Role::Use, Role::Free),
+        "SC104" => (Role::Allocation, Role::Free),
+        "SC107" => (Role::Copy, Role::Free),
+        "SC109" => (Role::OtherAccess, Role::Use),
+        _ => return None,
+    };
+    let of = |role| finding.events.iter().find(|event| event.role == role);
+    let (before, after) = (of(before)?.sequence, of(after)?.sequence);
+    (before < after).then_some((before, after))
 }
 
 /// A frame's file and line.
@@ -79,9 +95,9 @@ pub(crate) fn pointed_at<'a>(
         .or_else(|| frames().find(|(_, frame)| source_line(frame).is_some()))
 }
 
-/// `used here: kernel saxpy(float*, int) on stream 2`.
-pub(crate) fn call(event: &Event) -> String {
-    let verb = match event.role {
+/// What a call did to the memory, or to the order, of a finding.
+pub(crate) fn verb(event: &Event) -> &'static str {
+    match event.role {
         Role::Allocation => "allocated",
         Role::Use => "used",
         Role::Free => "freed",
@@ -90,7 +106,12 @@ pub(crate) fn call(event: &Event) -> String {
         Role::Event if event.api.contains("Record") => "recorded",
         Role::Event => "ordered",
         Role::OtherAccess => "also accessed",
-    };
+    }
+}
+
+/// `used here: kernel saxpy(float*, int) on stream 2`.
+pub(crate) fn call(event: &Event) -> String {
+    let verb = verb(event);
     let name = match &event.kernel {
         Some(kernel) => format!("kernel {}", clean(kernel, LONGEST_NAME)),
         None => clean(&event.api, LONGEST_NAME).into_owned(),

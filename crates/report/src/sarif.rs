@@ -231,27 +231,7 @@ fn result(
     });
     result.occurrence_count = Some(i64::try_from(finding.count).unwrap_or(i64::MAX));
 
-    // The call at fault, at the line that a person can change.
-    let at_fault = finding.events.get(fault(&finding.events));
-    let main = match pointed_at(finding, context) {
-        Some((event, frame)) => located(event, Some(frame), context),
-        None => match at_fault {
-            Some(event) => located(event, event.stack.first(), context),
-            None => Location::default(),
-        },
-    };
-    result.locations = Some(vec![Location {
-        physical_location: main.physical_location.or_else(|| {
-            // Code scanning takes no result without a file.
-            Some(PhysicalLocation {
-                artifact_location: Some(artifact(Source::Outside(
-                    report.process.exe.clone().into(),
-                ))),
-                ..PhysicalLocation::default()
-            })
-        }),
-        ..main
-    }]);
+    result.locations = Some(vec![main_location(finding, report, context)]);
     result.related_locations = Some(
         finding
             .events
@@ -263,25 +243,7 @@ fn result(
             })
             .collect(),
     );
-    let steps: Vec<ThreadFlowLocation> = finding
-        .events
-        .iter()
-        .enumerate()
-        .map(|(place, event)| {
-            let fault = at_fault.is_some_and(|at_fault| std::ptr::eq(at_fault, event));
-            ThreadFlowLocation {
-                location: Some(located(event, best_frame(event, context), context)),
-                stack: stack(event, context),
-                execution_order: Some(place as i64 + 1),
-                importance: Some(json!(if fault { "essential" } else { "important" })),
-                ..ThreadFlowLocation::default()
-            }
-        })
-        .collect();
-    if !steps.is_empty() {
-        let flow = ThreadFlow::builder().locations(steps).build();
-        result.code_flows = Some(vec![CodeFlow::builder().thread_flows(vec![flow]).build()]);
-    }
+    result.code_flows = code_flow(finding, context).map(|flow| vec![flow]);
     result.stacks = Some(
         finding
             .events
@@ -296,13 +258,9 @@ fn result(
     result.suppressions = Some(
         finding
             .suppressed
-            .iter()
-            .map(|reason| {
-                let mut suppression = Suppression::builder().kind(json!("external")).build();
-                suppression.status = Some(json!("accepted"));
-                suppression.justification = Some(reason.clone());
-                suppression
-            })
+            .as_deref()
+            .map(suppression)
+            .into_iter()
             .collect(),
     );
     result.baseline_state = (context.baseline || finding.baseline)
@@ -315,6 +273,62 @@ fn result(
         result.properties = Some(properties([("ranks", json!(finding.ranks))]));
     }
     result
+}
+
+/// The call at fault, at the line that a person can change.
+fn main_location(finding: &Finding, report: &Report, context: &Context) -> Location {
+    let main = match pointed_at(finding, context) {
+        Some((event, frame)) => located(event, Some(frame), context),
+        None => match finding.events.get(fault(&finding.events)) {
+            Some(event) => located(event, event.stack.first(), context),
+            None => Location::default(),
+        },
+    };
+    Location {
+        physical_location: main.physical_location.or_else(|| {
+            // Code scanning takes no result without a file.
+            Some(PhysicalLocation {
+                artifact_location: Some(artifact(Source::Outside(
+                    report.process.exe.clone().into(),
+                ))),
+                ..PhysicalLocation::default()
+            })
+        }),
+        ..main
+    }
+}
+
+/// The calls of a finding as steps, in their order.
+fn code_flow(finding: &Finding, context: &Context) -> Option<CodeFlow> {
+    let at_fault = fault(&finding.events);
+    let steps: Vec<ThreadFlowLocation> = finding
+        .events
+        .iter()
+        .enumerate()
+        .map(|(place, event)| ThreadFlowLocation {
+            location: Some(located(event, best_frame(event, context), context)),
+            stack: stack(event, context),
+            execution_order: Some(place as i64 + 1),
+            importance: Some(json!(if place == at_fault {
+                "essential"
+            } else {
+                "important"
+            })),
+            ..ThreadFlowLocation::default()
+        })
+        .collect();
+    if steps.is_empty() {
+        return None;
+    }
+    let flow = ThreadFlow::builder().locations(steps).build();
+    Some(CodeFlow::builder().thread_flows(vec![flow]).build())
+}
+
+fn suppression(reason: &str) -> Suppression {
+    let mut suppression = Suppression::builder().kind(json!("external")).build();
+    suppression.status = Some(json!("accepted"));
+    suppression.justification = Some(reason.to_owned());
+    suppression
 }
 
 /// What a baseline knows a finding by, and its number among those that are alike.

@@ -12,10 +12,10 @@ use miette::{
     ThemeCharacters,
 };
 use owo_colors::{OwoColorize, Style};
-use streamcheck_engine::Role;
 
 use crate::json::{Event, Finding, Report};
 use crate::lanes;
+use crate::places::{call, fault, source_line};
 use crate::source::{Sources, shown_path};
 use crate::story::bare_name;
 use crate::text::{clean, count};
@@ -186,7 +186,7 @@ fn whose(report: &Report, finding: &Finding) -> Option<String> {
 fn streams(finding: &Finding) -> String {
     let created = finding.streams.iter().take(CALLS).filter_map(|stream| {
         let frame = stream.created.first()?;
-        let place = match (frame.function.as_deref(), place(frame)) {
+        let place = match (frame.function.as_deref(), source_line(frame)) {
             (Some(function), Some((file, line))) => format!(
                 "at {}:{line} ({})",
                 shown_path(file),
@@ -217,7 +217,10 @@ fn paragraph(out: &mut String, title: &str, text: &str, style: Style, look: Look
         plain
     };
     for (place, line) in text.split('\n').enumerate() {
-        let line = clean(line, LONGEST_TEXT);
+        let line = glued(
+            &clean(line, LONGEST_TEXT),
+            look.width.saturating_sub(rest.len()),
+        );
         let options = textwrap::Options::new(look.width)
             .initial_indent(if place == 0 { &first } else { &rest })
             .subsequent_indent(&rest)
@@ -225,9 +228,47 @@ fn paragraph(out: &mut String, title: &str, text: &str, style: Style, look: Look
             .break_words(false)
             .word_splitter(textwrap::WordSplitter::NoHyphenation)
             .word_separator(textwrap::WordSeparator::AsciiSpace);
-        out.push_str(&textwrap::fill(&line, options));
+        out.push_str(&textwrap::fill(&line, options).replace(GLUE, " "));
         out.push('\n');
     }
+}
+
+/// A space at which no line ends.
+const GLUE: char = '\u{a0}';
+
+/// The text with the spaces within a call's parentheses glued, so that what is to be copied
+/// stays in one piece; save in calls that are longer than `room` columns.
+fn glued(text: &str, room: usize) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(open) = rest.find('(') {
+        let (before, after) = rest.split_at(open);
+        out.push_str(before);
+        let is_call = before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        let close = is_call.then(|| closing(after)).flatten();
+        let word = before.rsplit(' ').next().unwrap_or("").chars().count();
+        let whole = close.filter(|end| word + after[..*end].chars().count() <= room);
+        let (call, later) = after.split_at(whole.unwrap_or(1));
+        out.extend(call.chars().map(|c| if c == ' ' { GLUE } else { c }));
+        rest = later;
+    }
+    out + rest
+}
+
+/// The end of the parentheses that a text begins with.
+fn closing(text: &str) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (place, c) in text.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(place + 1);
+        }
+    }
+    None
 }
 
 /// A finding as miette takes it.
@@ -249,7 +290,7 @@ impl Story {
         let sources = Sources::read(
             events
                 .iter()
-                .filter_map(|event| place(event.stack.first()?)),
+                .filter_map(|event| source_line(event.stack.first()?)),
         );
         let fault = fault(&events);
         let devices = events.iter().any(|event| event.device != events[0].device);
@@ -261,7 +302,7 @@ impl Story {
             let what = what(event, devices, threads);
             let frame = event.stack.first();
             let span = frame
-                .and_then(place)
+                .and_then(source_line)
                 .and_then(|(path, line)| sources.span(path, line));
             match span {
                 Some(span) => {
@@ -307,43 +348,9 @@ impl Story {
     }
 }
 
-/// The call at fault: the last use, else the last call.
-fn fault(events: &[&Event]) -> usize {
-    events
-        .iter()
-        .rposition(|event| event.role == Role::Use)
-        .unwrap_or(events.len().saturating_sub(1))
-}
-
-/// A frame's file and line.
-fn place(frame: &Frame) -> Option<(&str, u32)> {
-    Some((frame.file.as_deref()?, frame.line?))
-}
-
-/// `used here: kernel saxpy(float*, int) on stream 2`.
+/// `used here: kernel saxpy(float*, int) on stream 2, device 1, thread 2`.
 fn what(event: &Event, devices: bool, threads: bool) -> String {
-    let verb = match event.role {
-        Role::Allocation => "allocated",
-        Role::Use => "used",
-        Role::Free => "freed",
-        Role::Copy => "copied",
-        Role::Event if event.api.contains("Wait") => "waited",
-        Role::Event if event.api.contains("Record") => "recorded",
-        Role::Event => "ordered",
-        Role::OtherAccess => "also accessed",
-    };
-    let mut text = format!("{verb} here: ");
-    match &event.kernel {
-        Some(kernel) => {
-            text.push_str("kernel ");
-            text.push_str(&clean(kernel, LONGEST_NAME));
-        }
-        None => text.push_str(&clean(&event.api, LONGEST_NAME)),
-    }
-    if let Some(stream) = &event.stream {
-        text.push_str(" on ");
-        text.push_str(&clean(stream, LONGEST_NAME));
-    }
+    let mut text = call(event);
     if devices {
         text.push_str(&format!(", device {}", event.device));
     }
@@ -386,7 +393,7 @@ fn frame_in_words(frame: &Frame) -> String {
         (None, Some(offset)) => format!("{offset:#x}"),
         (None, None) => "code that is not known".to_owned(),
     };
-    match (function, place(frame)) {
+    match (function, source_line(frame)) {
         (Some(function), Some((file, line))) => {
             format!("{function} at {}:{line}", shown_path(file))
         }
@@ -526,6 +533,24 @@ int main() {
         finding.baseline = true;
         finding.suppressed = Some("known".to_owned());
         insta::assert_snapshot!(drawn(&finding, &directory));
+    }
+
+    #[test]
+    fn a_call_is_not_broken_within_its_parentheses() {
+        let help = "Add f(a, g(b, c), d) (a b). Not h(a b) (c, or i(j k";
+        assert_eq!(
+            glued(help, 20).replace(GLUE, "~"),
+            "Add f(a,~g(b,~c),~d) (a b). Not h(a~b) (c, or i(j k"
+        );
+        assert_eq!(glued("Add f(a, b)", 6).replace(GLUE, "~"), "Add f(a, b)");
+        let mut finding = placed(&[]);
+        finding.help = format!(
+            "{}cudaStreamWaitEvent(stream_2, event, 0)",
+            "and then ".repeat(7)
+        );
+        let text = render_with(&finding, LOOK);
+        let call = "        cudaStreamWaitEvent(stream_2, event, 0)\n";
+        assert!(text.contains(call), "{text}");
     }
 
     #[test]

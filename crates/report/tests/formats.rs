@@ -376,10 +376,14 @@ fn parse(text: &str) -> Element {
     roots.remove(0)
 }
 
+/// An element's name, the attributes that it must have, those that it may have, and its
+/// children in their order.
+type ElementRule<'a> = (&'a str, &'a [&'a str], &'a [&'a str], &'a [&'a str]);
+
 /// The rules of the schema that Jenkins' xUnit plugin publishes for JUnit: which elements
 /// and attributes there are, which must be there, and in which order.
 fn check_junit(root: &Element) {
-    let rules: [(&str, &[&str], &[&str], &[&str]); 9] = [
+    let rules: [ElementRule<'_>; 9] = [
         (
             "testsuites",
             &[],

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
-use streamcheck_engine::Role;
 
 use super::union::Union;
 use super::{bar_id, finding_id, text};
 use crate::json::{Event, Finding, Report};
+use crate::places::{fault, source_line, verb};
 use crate::source::{self, shown_path};
 use crate::text::{count, thousands};
 use crate::{Frame, rule_url};
@@ -34,7 +34,7 @@ impl Lines {
     pub(super) fn read(report: &Report) -> Self {
         let mut wanted: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
         for event in report.findings.iter().flat_map(|finding| &finding.events) {
-            if let Some((path, line)) = event.stack.first().and_then(place) {
+            if let Some((path, line)) = event.stack.first().and_then(source_line) {
                 let lines = wanted.entry(path).or_default();
                 lines.extend(line.saturating_sub(CONTEXT).max(1)..=line.saturating_add(CONTEXT));
             }
@@ -166,12 +166,10 @@ fn is_code(rule: &str) -> bool {
 
 /// Where, how often and by whom.
 fn meta(finding: &Finding, several: Option<&str>) -> Markup {
-    let fault = finding
-        .events
-        .iter()
-        .rfind(|event| event.role == Role::Use)
-        .or(finding.events.last());
-    let place = fault.and_then(|event| event.stack.first()).map(frame_place);
+    let at_fault = finding.events.get(fault(&finding.events));
+    let place = at_fault
+        .and_then(|event| event.stack.first())
+        .map(frame_place);
     html! {
         @if let Some(place) = place { span.place { (place) } }
         @if finding.count > 1 { span { (thousands(finding.count)) " times" } }
@@ -216,7 +214,7 @@ fn calls(finding: &Finding, process: usize, union: Option<&Union>, lines: &Lines
             @for event in events.iter().take(CALLS) {
                 li {
                     p {
-                        b { (verb(event)) } " by " code { (text(&event.api, LONGEST_NAME)) }
+                        b.verb { (verb(event)) } " by " code { (text(&event.api, LONGEST_NAME)) }
                         @if let Some(kernel) = &event.kernel {
                             ", kernel " code { (text(kernel, LONGEST_NAME)) }
                         }
@@ -240,26 +238,8 @@ fn calls(finding: &Finding, process: usize, union: Option<&Union>, lines: &Lines
     }
 }
 
-fn verb(event: &Event) -> &'static str {
-    match event.role {
-        Role::Allocation => "Allocated",
-        Role::Use => "Used",
-        Role::Free => "Freed",
-        Role::Copy => "Copied",
-        Role::Event if event.api.contains("Wait") => "Waited",
-        Role::Event if event.api.contains("Record") => "Recorded",
-        Role::Event => "Ordered",
-        Role::OtherAccess => "Also accessed",
-    }
-}
-
-/// A frame's file and line.
-fn place(frame: &Frame) -> Option<(&str, u32)> {
-    Some((frame.file.as_deref()?, frame.line?))
-}
-
 fn source(event: &Event, lines: &Lines) -> Markup {
-    let Some((path, line)) = event.stack.first().and_then(place) else {
+    let Some((path, line)) = event.stack.first().and_then(source_line) else {
         return html! {};
     };
     let Some(around) = lines.around(path, line) else {
@@ -303,7 +283,7 @@ fn stack(stack: &[Frame]) -> Markup {
 
 /// `/src/a.cu:12` or `train+0x1234`.
 fn frame_place(frame: &Frame) -> String {
-    match (place(frame), frame.module_name(), frame.offset) {
+    match (source_line(frame), frame.module_name(), frame.offset) {
         (Some((file, line)), _, _) => format!("{}:{line}", shown_path(file)),
         (None, Some(module), Some(offset)) => format!("{}+{offset:#x}", text(module, LONGEST_NAME)),
         (None, Some(module), None) => text(module, LONGEST_NAME),

@@ -23,7 +23,7 @@ const SCRIPT: &str = include_str!("page.js");
 
 /// What the page may do. A test says what the hashes have to be.
 const POLICY: &str = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; \
-    style-src 'sha256-Ozc+ZJhUNu3I3CZtkdv8eVd+hVcBMN8OZuvttEeAH/E='; \
+    style-src 'sha256-Zxacw8nU/20UgTnOu3O0Tjsk9A8E8t8W+vwW6DPBJ1M='; \
     script-src 'sha256-BnlboHfi5DPHKki0gb8KzYHNnbVlb7W95OHV4SyA9ek='";
 
 /// The report as a page.

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use streamcheck_engine::{Lane, Role, TimelineEdge};
 
-use crate::json::{Event, Finding, Report};
+use crate::json::{Finding, Report};
+use crate::places::missing;
 use crate::story::bare_name;
 
 /// The lane of calls that go to no stream.
@@ -115,7 +116,8 @@ pub(super) fn unions(report: &Report) -> Vec<Union> {
     findings.iter().map(|own| union(own, most)).collect()
 }
 
-fn union(findings: &[(usize, &Finding)], most: usize) -> Union {
+/// The operations of one process's findings, by number, and the lanes that they are in.
+fn gathered(findings: &[(usize, &Finding)]) -> (Vec<Lane>, BTreeMap<u64, Operation>) {
     let mut lanes: Vec<Lane> = Vec::new();
     let mut known: HashMap<(String, u16), usize> = HashMap::new();
     let mut lane_of = |name: &str, device: u16| -> usize {
@@ -162,6 +164,12 @@ fn union(findings: &[(usize, &Finding)], most: usize) -> Union {
             });
         }
     }
+    (lanes, all)
+}
+
+/// The timeline of one process, of `most` operations at most.
+fn union(findings: &[(usize, &Finding)], most: usize) -> Union {
+    let (lanes, mut all) = gathered(findings);
     let mut union = Union {
         lanes,
         ..Union::default()
@@ -182,10 +190,11 @@ fn union(findings: &[(usize, &Finding)], most: usize) -> Union {
         }
     }
     for &(number, finding) in findings {
-        if let Some(missing) = missing(finding)
-            && lane(missing.from).is_some()
-            && lane(missing.to).is_some()
+        if let Some((from, to)) = missing(finding)
+            && lane(from).is_some()
+            && lane(to).is_some()
         {
+            let missing = Missing { from, to };
             union.missing.entry(missing).or_default().insert(number);
         }
     }
@@ -214,30 +223,6 @@ fn cap(all: &mut BTreeMap<u64, Operation>, most: usize) -> usize {
         keep
     });
     before - all.len()
-}
-
-/// The two calls that the rule says are not ordered, for rules of which that can be told.
-fn missing(finding: &Finding) -> Option<Missing> {
-    let last = |roles: &[Role]| -> Option<&Event> {
-        finding
-            .events
-            .iter()
-            .rev()
-            .find(|event| roles.contains(&event.role))
-    };
-    let uses = [Role::Use, Role::Copy];
-    let (from, to) = match finding.rule.as_str() {
-        "SC101" => (last(&[Role::Allocation])?, last(&uses)?),
-        "SC103" | "SC107" => (last(&uses)?, last(&[Role::Free])?),
-        "SC104" => (last(&[Role::Allocation])?, last(&[Role::Free])?),
-        "SC109" => (last(&[Role::OtherAccess])?, last(&uses)?),
-        _ => return None,
-    };
-    let (from, to) = (
-        from.sequence.min(to.sequence),
-        from.sequence.max(to.sequence),
-    );
-    (from < to).then_some(Missing { from, to })
 }
 
 impl Union {
