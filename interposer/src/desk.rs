@@ -44,8 +44,9 @@ pub(crate) fn verdict() -> Option<u8> {
 /// Opens the desk of this process.
 pub(crate) fn open(settings: Settings, process: Process) {
     let (halt, exit_code) = (settings.halt, settings.exit_code);
-    if let Some(json) = &settings.json {
-        tracing::info!("the report goes to {}", json.expand(&process).display());
+    for (format, place) in settings.reports() {
+        let path = place.expand(&process);
+        tracing::info!("the {} report goes to {}", format.label(), path.display());
     }
     let (reporter, problems) = Reporter::lenient(settings, process);
     // Nobody waits for the report of a process that has outlived its run.
