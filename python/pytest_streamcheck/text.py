@@ -13,6 +13,9 @@ from .reports import Finding
 #: Frames that are shown of each call's stack.
 FRAMES = 4
 
+#: A space at which no line ends.
+_GLUE = "\u00a0"
+
 _INTERPRETER = re.compile(r"(lib)?python3?[\d.]*(\.so[\d.]*)?$|libffi\.|_ctypes\.|libc\.so")
 
 
@@ -44,13 +47,16 @@ def story(finding: Finding) -> str:
     lines.append("")
     for title, text in (("ordering", facts.get("ordering")), ("help", facts["help"])):
         if text:
-            lines.extend(
-                textwrap.wrap(
-                    f"{title}: {text}", 96, initial_indent="    ", subsequent_indent="          "
-                )
-            )
+            lines.extend(_wrapped(f"{title}: {text}"))
     lines.append(f"    `streamcheck explain {facts['rule']}` tells more")
     return "\n".join(lines)
+
+
+def _wrapped(text: str) -> List[str]:
+    """The text in lines; calls that are to be copied stay in one piece."""
+    glued = re.sub(r"\w\([^()]*\)", lambda call: call.group().replace(" ", _GLUE), text)
+    lines = textwrap.wrap(glued, 96, initial_indent="    ", subsequent_indent="          ")
+    return [line.replace(_GLUE, " ") for line in lines]
 
 
 def _call(event: Dict[str, Any]) -> str:

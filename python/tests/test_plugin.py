@@ -83,17 +83,17 @@ def test_setup_and_teardown_are_phases_too(run):
 def test_what_happens_again_fails_again(run):
     result = run(
         """
-        import cuda
+        import cuda, pytest
 
-        def test_one(): cuda.race()
-        def test_two(): pass
-        def test_three():
-            for _ in range(2): cuda.race()
+        @pytest.mark.parametrize("times", [1, 2])
+        def test_race(times):
+            for _ in range(times): cuda.race()
+        def test_clean(): pass
         """
     )
     assert outcomes(result) == {"passed": 1, "failed": 2}
     result.stdout.fnmatch_lines(
-        ["*_ test_three _*", "SC101 *", "    made again, 3 times so far; this was the first time:"]
+        ["*_ test_race[[]2] _*", "SC101 *", "    made again, 3 times so far; this was the first time:"]
     )
 
 

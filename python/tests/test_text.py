@@ -57,3 +57,10 @@ def test_an_interpreters_frames_are_one():
     text = story(Finding(dict(FACTS, events=[event]), {"pid": 0}))
     assert "        by the Python interpreter" in text.splitlines()
     assert "PyObject_Call" not in text
+
+
+def test_a_call_to_copy_stays_in_one_piece():
+    call = "cudaStreamWaitEvent(stream_2, event)"
+    for filling in range(40, 90):
+        text = story(Finding(dict(FACTS, help="x " * (filling // 2) + call + "."), {"pid": 0}))
+        assert any(call in line for line in text.splitlines()), text
