@@ -7,26 +7,17 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use streamcheck_engine::Level;
 use streamcheck_report::json::Report;
-use streamcheck_report::output::write_once;
-use streamcheck_report::{Context, Problem, Process, Settings};
+use streamcheck_report::{Problem, Process};
 use tempfile::TempDir;
 
 use crate::failure::{Failure, reason};
+use crate::merged::Merged;
 use crate::output;
 
 /// The private directory.
 pub(crate) struct Collection {
     directory: TempDir,
-}
-
-/// What all processes reported.
-pub(crate) struct Merged {
-    /// The one report.
-    pub(crate) report: Report,
-    /// How many processes wrote one.
-    pub(crate) processes: usize,
 }
 
 impl Collection {
@@ -153,82 +144,6 @@ fn whose(path: &Path) -> String {
     .to_owned()
 }
 
-impl Merged {
-    /// Merges reports into one about `process`, or about their own if it is one.
-    pub(crate) fn of(process: &Process, reports: Vec<Report>) -> Self {
-        let processes = reports.len();
-        let own = reports.first().map(|report| report.process.clone());
-        let mut report = Report::merge(process, reports);
-        if let (1, Some(own)) = (processes, own) {
-            report.process = own;
-            report.processes.clear();
-            for finding in &mut report.findings {
-                finding.ranks.clear();
-                finding.process = None;
-            }
-        }
-        Self { report, processes }
-    }
-
-    /// Writes each report that the settings ask for.
-    pub(crate) fn write(
-        &self,
-        settings: &Settings,
-        context: &Context,
-        process: &Process,
-    ) -> Result<(), Failure> {
-        let mut problems = Vec::new();
-        for (format, template) in settings.reports() {
-            let text = format.render(&self.report, context);
-            if template.is_stdout() {
-                output::out(&text)?;
-            } else {
-                problems.extend(write_once(&template.expand(process), &text).err());
-            }
-        }
-        if problems.is_empty() {
-            Ok(())
-        } else {
-            Err(Failure::of(crate::USAGE, &problems))
-        }
-    }
-
-    /// Whether a finding fails the gate.
-    pub(crate) fn gate_failed(&self, settings: &Settings) -> bool {
-        self.report
-            .findings
-            .iter()
-            .filter(|finding| finding.is_live())
-            .any(|finding| {
-                finding
-                    .level
-                    .parse::<Level>()
-                    .is_ok_and(|level| settings.fails(level))
-            })
-    }
-
-    /// Whether any process made a CUDA call.
-    pub(crate) fn saw_cuda(&self) -> bool {
-        self.report.summary.operations > 0
-    }
-
-    /// The exit code that the findings ask for.
-    pub(crate) fn code(&self, settings: &Settings) -> u8 {
-        if self.gate_failed(settings) {
-            settings.exit_code
-        } else if !self.saw_cuda() && settings.require_cuda.unwrap_or(true) {
-            crate::NO_CUDA
-        } else {
-            0
-        }
-    }
-}
-
-/// Writes a file as a whole or not at all; what is no file is written to.
-pub(crate) fn write_whole(path: &Path, text: &str) -> Result<(), Failure> {
-    write_once(path, text).map_err(|problem| Failure::of(crate::USAGE, &[problem]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -280,17 +195,5 @@ mod tests {
         ] {
             assert_eq!(whose(Path::new(name)), who, "{name}");
         }
-    }
-
-    #[test]
-    fn a_file_is_replaced_and_an_impossible_one_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("r.json");
-        fs::write(&path, "old").unwrap();
-        write_whole(&path, "new").unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-        let failure = write_whole(&folder.path().join("no/r.json"), "x").unwrap_err();
-        assert!(format!("{failure:?}").contains("no/r.json cannot be written: No such file"));
     }
 }

@@ -7,13 +7,15 @@ use streamcheck_engine::{Engine, Finding};
 use streamcheck_model::StackId;
 use streamcheck_model::text::Program;
 use streamcheck_model::trace::{self, Ending, Reader, Tables};
-use streamcheck_report::{Context, Frame, Module, Process, Reporter, Settings, Symbolizer};
+use streamcheck_report::{
+    Context, Frame, Module, PathTemplate, Process, Reporter, Settings, Symbolizer,
+};
 
 use crate::args::Replay;
 use crate::collect::Collection;
 use crate::failure::{Failure, reason};
 use crate::progress::Reading;
-use crate::{output, report};
+use crate::{output, preflight};
 
 /// Records between two looks at the clock.
 const STRIDE: u64 = 4096;
@@ -21,9 +23,9 @@ const STRIDE: u64 = 4096;
 /// Checks every trace and returns the exit code.
 pub(crate) fn replay(replay: &Replay) -> Result<u8, Failure> {
     let settings = replay.options.settings()?;
-    report::check_inputs(&settings)?;
+    preflight::check_inputs(&settings)?;
     let process = Process::this();
-    report::check_outputs(&settings, &process)?;
+    preflight::check_outputs(&settings, &process)?;
     let context = Context::of_this_process(&settings);
     let collection = Collection::new()?;
     let mut failures = Vec::new();
@@ -43,10 +45,7 @@ pub(crate) fn replay(replay: &Replay) -> Result<u8, Failure> {
     }
     let merged = collection.merge(&process);
     if merged.saw_cuda() {
-        output::err(&report::summary(
-            &merged,
-            report::remarks(&merged, &settings),
-        ));
+        merged.tell(&settings);
     } else if failures.is_empty() {
         output::say("no CUDA call is in the trace");
     }
@@ -251,7 +250,7 @@ fn tell(
     settings: &Settings,
     collection: &Collection,
 ) -> Result<(), Failure> {
-    let settings = report::only_json(settings, collection, number)?;
+    let settings = only_json(settings, collection, number)?;
     let mut reporter = Reporter::new(settings, session.process)
         .map_err(|problems| Failure::of(crate::USAGE, &problems))?;
     for finding in session.findings {
@@ -266,4 +265,19 @@ fn tell(
     } else {
         Err(Failure::of(crate::USAGE, &problems))
     }
+}
+
+/// The settings of one process's reporter, whose report is collected.
+fn only_json(
+    settings: &Settings,
+    collection: &Collection,
+    number: usize,
+) -> Result<Settings, Failure> {
+    let template = collection.template().replace("%p", &number.to_string());
+    let json = PathTemplate::parse(&template)
+        .map_err(|what| Failure::new(crate::USAGE, format!("{template} holds {what}")))?;
+    Ok(Settings {
+        json: Some(json),
+        ..settings.without_files()
+    })
 }

@@ -16,12 +16,13 @@ use streamcheck_report::{
 };
 
 use crate::args::{All, Run};
-use crate::collect::{Collection, Merged};
+use crate::collect::Collection;
 use crate::failure::{Failure, reason};
+use crate::merged::Merged;
 use crate::options::Options;
 use crate::progress::Running;
 use crate::signals::Signals;
-use crate::{doctor, leftover, output, preload, report};
+use crate::{doctor, leftover, output, preflight, preload};
 
 /// Tells a process that it is one of a run's, whose summary the command writes.
 const RUN_ID: &str = "STREAMCHECK_RUN_ID";
@@ -34,7 +35,7 @@ pub(crate) fn run(run: &Run) -> Result<u8, Failure> {
     let settings = run.options.settings()?;
     let library = preload::library()?;
     tracing::info!("the preload library is {}", library.display());
-    report::check_inputs(&settings)?;
+    preflight::check_inputs(&settings)?;
     let collection = Collection::new()?;
     let mut process = Process::this();
     process.argv = run
@@ -43,47 +44,18 @@ pub(crate) fn run(run: &Run) -> Result<u8, Failure> {
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
     process.exe = process.argv[0].clone();
-    report::check_outputs(&settings, &process)?;
+    preflight::check_outputs(&settings, &process)?;
 
-    let signals = Signals::catch().map_err(|error| {
-        Failure::new(
-            crate::USAGE,
-            format!("signals cannot be caught: {}", reason(&error)),
-        )
-    })?;
     let mut command = Command::new(&run.app[0]);
     command.args(&run.app[1..]);
     environment(&mut command, &run.options, &settings, &library, &collection);
-    let mut child = command.spawn().map_err(|error| {
-        Failure::new(
-            crate::NOT_STARTED,
-            format!(
-                "{} cannot be started: {}",
-                run.app[0].to_string_lossy(),
-                reason(&error)
-            ),
-        )
-    })?;
-    process.pid = child.id();
-    tracing::info!("started {} (process {})", process.exe, process.pid);
-    let forwarding = signals.forward_to(child.id());
-    let status = wait(&mut child, &collection, &process).map_err(|error| {
-        Failure::new(
-            crate::USAGE,
-            format!("the application was lost: {}", reason(&error)),
-        )
-    })?;
-    drop(forwarding);
-    tracing::debug!("the application ended: {status}");
+    let status = watch(&mut command, &collection, &mut process)?;
 
     let leftover = leftover::after(&collection);
     let merged = collection.merge(&process);
     tell_outer(&merged, &settings, &process);
     if merged.saw_cuda() {
-        output::err(&report::summary(
-            &merged,
-            report::remarks(&merged, &settings),
-        ));
+        merged.tell(&settings);
     } else {
         output::say(&unseen(&run.app[0]));
     }
@@ -102,7 +74,49 @@ pub(crate) fn run(run: &Run) -> Result<u8, Failure> {
             output::out(&nothing_checked(&unseen(&run.app[0])))?;
         }
     }
-    Ok(code(status, &merged, &settings))
+    if let Some(signal) = status.signal() {
+        let name = signal_hook::low_level::signal_name(signal)
+            .map_or_else(|| format!("signal {signal}"), str::to_owned);
+        output::say(&format!("the application was killed by {name}"));
+    }
+    // The application's own code, unless it is 0.
+    Ok(match as_a_shell(status) {
+        0 => merged.code(&settings),
+        code => code,
+    })
+}
+
+/// Starts the application, hands signals on to it, and waits for its end. `process` gets
+/// its number.
+fn watch(
+    command: &mut Command,
+    collection: &Collection,
+    process: &mut Process,
+) -> Result<ExitStatus, Failure> {
+    let signals = Signals::catch().map_err(|error| {
+        Failure::new(
+            crate::USAGE,
+            format!("signals cannot be caught: {}", reason(&error)),
+        )
+    })?;
+    let mut child = command.spawn().map_err(|error| {
+        Failure::new(
+            crate::NOT_STARTED,
+            format!("{} cannot be started: {}", process.exe, reason(&error)),
+        )
+    })?;
+    process.pid = child.id();
+    tracing::info!("started {} (process {})", process.exe, process.pid);
+    let forwarding = signals.forward_to(child.id());
+    let status = wait(&mut child, collection, process).map_err(|error| {
+        Failure::new(
+            crate::USAGE,
+            format!("the application was lost: {}", reason(&error)),
+        )
+    })?;
+    drop(forwarding);
+    tracing::debug!("the application ended: {status}");
+    Ok(status)
 }
 
 /// Names the library that NVTX attaches to each object that holds it.
@@ -126,19 +140,8 @@ fn environment(
     for name in Format::ALL.into_iter().filter_map(|f| variable(f.label())) {
         command.env_remove(name);
     }
-    // Levels add up: what the environment says first, then the command line.
-    let levels: Vec<String> = env::var("STREAMCHECK_LEVEL")
-        .into_iter()
-        .chain(
-            options
-                .given()
-                .iter()
-                .filter(|(name, _)| name == "level")
-                .map(|(_, value)| value.clone()),
-        )
-        .collect();
-    if !levels.is_empty() {
-        command.env("STREAMCHECK_LEVEL", levels.join(","));
+    if let Some(levels) = levels(options) {
+        command.env("STREAMCHECK_LEVEL", levels);
     }
     // A process may work in another directory.
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
@@ -168,6 +171,21 @@ fn environment(
     if env::var_os(NVTX).is_none() {
         command.env(NVTX, library);
     }
+}
+
+/// The levels that were given, which add up: the environment's first, then the command
+/// line's. `None` if there are none.
+fn levels(options: &Options<All>) -> Option<String> {
+    let given = options.given().iter();
+    let levels: Vec<String> = env::var("STREAMCHECK_LEVEL")
+        .into_iter()
+        .chain(
+            given
+                .filter(|(name, _)| name == "level")
+                .map(|(_, value)| value.clone()),
+        )
+        .collect();
+    (!levels.is_empty()).then(|| levels.join(","))
 }
 
 /// The settings file in force, if there is one.
@@ -243,19 +261,6 @@ fn tell_outer(merged: &Merged, settings: &Settings, process: &Process) {
 /// Whether this run is a process of another.
 fn is_nested() -> bool {
     env::var_os(RUN_ID).is_some()
-}
-
-/// The exit code: the application's own unless it is 0.
-fn code(status: ExitStatus, merged: &Merged, settings: &Settings) -> u8 {
-    if let Some(signal) = status.signal() {
-        let name = signal_hook::low_level::signal_name(signal)
-            .map_or_else(|| format!("signal {signal}"), str::to_owned);
-        output::say(&format!("the application was killed by {name}"));
-    }
-    match as_a_shell(status) {
-        0 => merged.code(settings),
-        code => code,
-    }
 }
 
 /// How the application ended, as a shell tells it.

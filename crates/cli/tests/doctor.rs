@@ -1,6 +1,7 @@
 //! `doctor` over real programs: built by the C compiler, cut, patched and set up for the purpose.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -8,6 +9,11 @@ use std::process::{Command, Output, Stdio};
 use fixtures::{Build, fixtures, stage};
 use serde_json::Value;
 use tempfile::TempDir;
+
+/// Says on standard error, past the test runner's capture, what was not tested.
+fn left_out(what: &str) {
+    drop(std::io::stderr().write_all(format!("left out: doctor and {what}\n").as_bytes()));
+}
 
 /// A folder, and the command that looks at what is in it.
 struct Bench {
@@ -405,6 +411,7 @@ fn the_cuda_runtime_is_found_where_it_is() {
 #[test]
 fn what_nvcc_builds_is_told_apart() {
     let Some(nvcc) = fixtures::compile::find_nvcc().unwrap() else {
+        left_out("what nvcc builds, for want of nvcc");
         return;
     };
     let bench = Bench::new();
@@ -502,7 +509,7 @@ fn a_sanitizer_that_wants_to_be_first_is_named() {
     let program = fs::read(bench.path("app")).unwrap_or_default();
     let shared = program.windows(10).any(|window| window == b"libasan.so");
     if !built.status.success() || !shared {
-        // No AddressSanitizer here, or one that is linked statically.
+        left_out("AddressSanitizer, for want of a compiler with its shared library");
         return;
     }
     bench

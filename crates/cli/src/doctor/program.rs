@@ -27,61 +27,45 @@ const STATIC: &str = "link it dynamically (without -static); a static CUDA runti
 /// Looks at the program that `app` names, as `run` would start it. The failure is that there
 /// is no program to look at.
 pub(super) fn examine(app: &OsStr, search: &Search) -> Result<Vec<Check>, Failure> {
+    let wrong = |what: String| Failure::new(crate::USAGE, what);
     let mut checks = Vec::new();
     let mut path = resolve(app)?;
     let mut script = false;
     for _ in 0..MOST_SCRIPTS {
+        let shown = path.display();
         match Elf::read(&path) {
+            Ok(elf) if is_library(&elf) => {
+                checks.push(Check::note(
+                    "program",
+                    format!(
+                        "{shown} is a shared library: what follows holds for programs that load it"
+                    ),
+                ));
+                checks.extend(loaded(&search.load(elf), false));
+                return Ok(checks);
+            }
             Ok(elf) => {
-                if elf.bits == 64
-                    && elf.machine == own_machine()
-                    && elf.shared
-                    && !elf.executable
-                    && (elf.soname.is_some() || !elf.needed.is_empty())
-                {
-                    checks.push(Check::note(
-                        "program",
-                        format!(
-                            "{} is a shared library: what follows holds for programs that load it",
-                            path.display()
-                        ),
-                    ));
-                    checks.extend(loaded(&search.load(elf), false));
-                    return Ok(checks);
-                }
                 startable(&path)?;
                 checks.extend(native(elf, search, script));
                 return Ok(checks);
             }
             Err(Unfit::Damaged(why)) => {
-                return Err(Failure::new(
-                    crate::USAGE,
-                    format!("{} cannot be read: {why}", path.display()),
-                ));
+                return Err(wrong(format!("{shown} cannot be read: {why}")));
             }
             Err(Unfit::NotElf) => startable(&path)?,
         }
         let next = match interpreter(&path) {
             Ok(Some(next)) => next,
             Ok(None) => {
-                return Err(Failure::new(
-                    crate::USAGE,
-                    format!(
-                        "{} is no program: neither ELF nor a script that begins with #!",
-                        path.display()
-                    ),
-                ));
+                return Err(wrong(format!(
+                    "{shown} is no program: neither ELF nor a script that begins with #!"
+                )));
             }
             Err(missing) => {
+                let what = format!("{shown} is a script for {missing}, which is not there");
                 checks.push(
-                    Check::problem(
-                        "program",
-                        format!(
-                            "{} is a script for {missing}, which is not there",
-                            path.display()
-                        ),
-                    )
-                    .remedy("install it, or correct the script's first line"),
+                    Check::problem("program", what)
+                        .remedy("install it, or correct the script's first line"),
                 );
                 return Ok(checks);
             }
@@ -89,21 +73,26 @@ pub(super) fn examine(app: &OsStr, search: &Search) -> Result<Vec<Check>, Failur
         checks.push(Check::note(
             "program",
             format!(
-                "{} is a script, run by {}; what follows is about that",
-                path.display(),
+                "{shown} is a script, run by {}; what follows is about that",
                 next.display()
             ),
         ));
         script = true;
         path = next;
     }
-    Err(Failure::new(
-        crate::USAGE,
-        format!(
-            "{}: more than {MOST_SCRIPTS} scripts, each run by another",
-            app.to_string_lossy()
-        ),
-    ))
+    Err(wrong(format!(
+        "{}: more than {MOST_SCRIPTS} scripts, each run by another",
+        app.to_string_lossy()
+    )))
+}
+
+/// Whether it is a library of this machine's kind, and no program.
+fn is_library(elf: &Elf) -> bool {
+    elf.bits == 64
+        && elf.machine == own_machine()
+        && elf.shared
+        && !elf.executable
+        && (elf.soname.is_some() || !elf.needed.is_empty())
 }
 
 /// The file that running `app` would start.
