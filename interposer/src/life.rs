@@ -139,23 +139,11 @@ fn last_words(status: c_int) -> Option<u8> {
 /// Another program is about to take this process over, without an exit: the reports and
 /// the trace get what they lack. If it cannot be run, all goes on from there.
 pub(crate) fn image_goes(program: doors::exec::Program<'_>) {
-    // A `vfork` child has its parent's memory, and nothing of its own.
-    // SAFETY: no conditions.
-    if OWNER.load(Relaxed) != unsafe { libc::getpid() }
-        || !recorder::started()
-        || CLOSED.load(Relaxed)
-        || thread::block().in_own_code()
-    {
-        return;
-    }
-    let _inside = Inside::nest();
-    thread::keeping_errno(|| {
-        call::guarded(|| {
-            if program.is_there() {
-                let news = recorder::news_so_far();
-                with_room(|| desk::image_goes(news));
-            }
-        });
+    while_recording(|| {
+        if program.is_there() {
+            let news = recorder::news_so_far();
+            with_room(|| desk::image_goes(news));
+        }
     });
 }
 
@@ -164,7 +152,17 @@ pub(crate) fn image_goes(program: doors::exec::Program<'_>) {
 /// once; one that is made again is only counted.
 #[unsafe(no_mangle)]
 extern "C" fn streamcheck_update_reports() {
-    // SAFETY: no conditions.
+    while_recording(|| {
+        let news = recorder::news_so_far();
+        with_room(|| desk::update(news));
+    });
+}
+
+/// Does something between two calls of the application, if this process records and has
+/// not said its last words.
+fn while_recording(work: impl FnOnce()) {
+    // A `vfork` child has its parent's memory, and nothing of its own.
+    // SAFETY: a system call without conditions.
     if OWNER.load(Relaxed) != unsafe { libc::getpid() }
         || !recorder::started()
         || CLOSED.load(Relaxed)
@@ -173,12 +171,7 @@ extern "C" fn streamcheck_update_reports() {
         return;
     }
     let _inside = Inside::nest();
-    thread::keeping_errno(|| {
-        call::guarded(|| {
-            let news = recorder::news_so_far();
-            with_room(|| desk::update(news));
-        });
-    });
+    thread::keeping_errno(|| call::guarded(work));
 }
 
 /// A process that made no CUDA call.

@@ -68,16 +68,21 @@ pub(crate) struct Python {
     ids: FxHashMap<Arc<[u64]>, PythonStack>,
 }
 
+/// A function of CPython's that returns a thread's state, or 0.
+type StateFunction = unsafe extern "C" fn() -> u64;
+/// A function of CPython's that answers yes (not 0) or no.
+type FlagFunction = unsafe extern "C" fn() -> c_int;
+
 /// A loaded CPython.
 struct Interpreter {
     /// Where the object that holds it begins.
     base: u64,
     /// Whether the loader never unloads it.
     lasting: bool,
-    this_thread: unsafe extern "C" fn() -> u64,
-    current: unsafe extern "C" fn() -> u64,
-    is_initialized: unsafe extern "C" fn() -> c_int,
-    is_finalizing: unsafe extern "C" fn() -> c_int,
+    this_thread: StateFunction,
+    current: StateFunction,
+    is_initialized: FlagFunction,
+    is_finalizing: FlagFunction,
     /// Whether `current` is the calling thread's own, else that of whoever holds the
     /// lock.
     current_is_own: bool,
@@ -434,10 +439,7 @@ impl Interpreter {
             return None;
         };
         let own_program = core::ptr::eq(holder, main);
-        let program = std::env::current_exe().is_ok_and(|exe| {
-            exe.file_name()
-                .is_some_and(|name| name.to_string_lossy().starts_with("python"))
-        });
+        let program = is_python_itself();
         let range = |object: &Object| object.start..object.end;
         let mut code = SmallVec::new();
         if own_program && !program {
@@ -457,37 +459,24 @@ impl Interpreter {
         } else {
             (c"_PyThreadState_UncheckedGet", c"_Py_IsFinalizing")
         };
-        // SAFETY: CPython's functions of these names, which take nothing; a pointer to a
-        // thread's state is a word.
-        let (this_thread, current) = unsafe {
-            (
-                core::mem::transmute::<usize, unsafe extern "C" fn() -> u64>(
-                    symbol(this_thread)? as usize
-                ),
-                core::mem::transmute::<usize, unsafe extern "C" fn() -> u64>(
-                    symbol(current)? as usize
-                ),
-            )
+        let state = |name| {
+            let address = symbol(name)? as usize;
+            // SAFETY: only used for CPython's functions that take nothing and return a
+            // pointer to a thread's state, which is a word.
+            Some(unsafe { core::mem::transmute::<usize, StateFunction>(address) })
         };
-        // SAFETY: likewise, with an `int` each.
-        let (is_initialized, is_finalizing) = unsafe {
-            (
-                core::mem::transmute::<usize, unsafe extern "C" fn() -> c_int>(symbol(
-                    c"Py_IsInitialized",
-                )?
-                    as usize),
-                core::mem::transmute::<usize, unsafe extern "C" fn() -> c_int>(
-                    symbol(finalizing)? as usize
-                ),
-            )
+        let flag = |name| {
+            let address = symbol(name)? as usize;
+            // SAFETY: only used for CPython's functions that take nothing and return an `int`.
+            Some(unsafe { core::mem::transmute::<usize, FlagFunction>(address) })
         };
         Some(Self {
             base: holder.start,
             lasting,
-            this_thread,
-            current,
-            is_initialized,
-            is_finalizing,
+            this_thread: state(this_thread)?,
+            current: state(current)?,
+            is_initialized: flag(c"Py_IsInitialized")?,
+            is_finalizing: flag(finalizing)?,
             current_is_own: minor >= 12,
             program,
             code,
@@ -502,6 +491,14 @@ impl Interpreter {
             main_thread: 0,
         })
     }
+}
+
+/// Whether the main program is a `python3`, by its name.
+fn is_python_itself() -> bool {
+    std::env::current_exe().is_ok_and(|exe| {
+        exe.file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("python"))
+    })
 }
 
 /// The interpreter's version, as `PY_VERSION_HEX`; before 3.11 without what comes after
