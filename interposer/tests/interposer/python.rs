@@ -388,10 +388,19 @@ fn a_program_with_python_inside_shows_both() {
         command
             .arg(shared)
             .arg(text)
-            .env("LD_PRELOAD", library())
             .env("LD_LIBRARY_PATH", simulated())
             .env("PYTHONHOME", &interpreter.prefix)
-            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        // 3.12.1 ends its second life with a fault, whoever watches.
+        if run(&mut command).stdout.is_empty() {
+            say(&format!(
+                "left out: 3.{} inside of a program does not run without the library either",
+                interpreter.minor
+            ));
+            return;
+        }
+        command
+            .env("LD_PRELOAD", library())
             .env("STREAMCHECK_JSON", &json);
         let report = finish(&mut command, &json, "embeds");
         // The second life's findings are the first's again.
