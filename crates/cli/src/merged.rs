@@ -1,6 +1,5 @@
 //! The one report that a run, a replay or a merge comes to, and the exit code.
 
-use streamcheck_engine::Level;
 use streamcheck_report::json::Report;
 use streamcheck_report::output::write_once;
 use streamcheck_report::suppressions::Suppressions;
@@ -60,16 +59,8 @@ impl Merged {
 
     /// Whether a finding fails the gate.
     fn gate_failed(&self, settings: &Settings) -> bool {
-        self.report
-            .findings
-            .iter()
-            .filter(|finding| finding.is_live())
-            .any(|finding| {
-                finding
-                    .level
-                    .parse::<Level>()
-                    .is_ok_and(|level| settings.fails(level))
-            })
+        let mut findings = self.report.findings.iter();
+        findings.any(|finding| finding.fails(settings.fail_on))
     }
 
     /// Whether any process made a CUDA call.

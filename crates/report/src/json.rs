@@ -12,7 +12,7 @@ use streamcheck_engine::{self as engine, Level, Role, Timeline};
 
 use crate::sites::Places;
 use crate::story::user_frames;
-use crate::{Frame, Problem, Process};
+use crate::{FailOn, Frame, Problem, Process};
 
 /// The schema that this version writes and reads.
 pub const SCHEMA: &str = "streamcheck-report/1";
@@ -173,6 +173,16 @@ pub struct Stream {
 }
 
 impl Report {
+    /// The processes that were watched, which findings number: of a report of one process
+    /// that one.
+    pub(crate) fn watched(&self) -> &[ProcessFacts] {
+        if self.processes.is_empty() {
+            std::slice::from_ref(&self.process)
+        } else {
+            &self.processes
+        }
+    }
+
     /// A report of nothing yet.
     #[must_use]
     pub fn new(process: &Process) -> Self {
@@ -368,6 +378,12 @@ impl Finding {
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.suppressed.is_none() && !self.baseline
+    }
+
+    /// Whether it fails the gate: it counts, and its level is `fail_on` or above.
+    #[must_use]
+    pub fn fails(&self, fail_on: FailOn) -> bool {
+        self.is_live() && self.level.parse().is_ok_and(|level| fail_on.fails(level))
     }
 
     /// An engine's finding, with what [`engine::Finding::stacks`] stand for, in that order;

@@ -10,7 +10,6 @@ use std::path::Path;
 
 use quick_junit as junit;
 use quick_junit::{NonSuccessKind, TestCase, TestCaseStatus, TestSuite};
-use streamcheck_engine::Level;
 
 use crate::json::{Finding, ProcessFacts, Report};
 use crate::places::{Source, call, pointed_at, sentences, source_line};
@@ -27,10 +26,7 @@ const FRAMES: usize = 16;
 pub(crate) fn suites(report: &Report, context: &Context) -> String {
     let mut out = junit::Report::new("streamcheck");
     let mut names = Names::default();
-    let processes = match report.processes.as_slice() {
-        [] => std::slice::from_ref(&report.process),
-        processes => processes,
-    };
+    let processes = report.watched();
     for (place, process) in processes.iter().enumerate() {
         let name = names.unique(suite_name(process));
         let mut suite = TestSuite::new(xml(&name));
@@ -84,15 +80,11 @@ fn without_findings(report: &Report, suite: &str) -> TestCase {
 }
 
 fn case(finding: &Finding, context: &Context, names: &mut Names) -> TestCase {
-    let fails = finding
-        .level
-        .parse::<Level>()
-        .is_ok_and(|level| context.fail_on.fails(level));
     let mut output = None;
     let status = match &finding.suppressed {
         Some(reason) => skipped(&format!("suppressed: {reason}")),
         None if finding.baseline => skipped("in the baseline"),
-        None if fails => {
+        None if finding.fails(context.fail_on) => {
             let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
             status.set_message(xml(&finding.message));
             status.set_type(xml(&format!("{} {}", finding.level, finding.name)));

@@ -108,7 +108,7 @@ impl Reporter {
             .stacks()
             .map(|stack| known.entry(stack).or_insert_with(|| stacks(stack)).clone())
             .collect();
-        let (number, level) = (finding.number, finding.level);
+        let number = finding.number;
         let mut finding = Finding::new(finding, frames);
         finding.suppressed = self
             .gate
@@ -119,7 +119,7 @@ impl Reporter {
             event.stack = story::user_frames(&event.stack, event.kernel.as_deref());
         }
         finding.baseline = finding.suppressed.is_none() && self.gate.knows(&finding);
-        let fails_gate = finding.is_live() && self.settings.fails(level);
+        let fails_gate = finding.fails(self.settings.fail_on);
         self.gate_failed |= fails_gate;
         let text = finding.is_live().then(|| render_with(&finding, self.look));
         if self.report.findings.len() < KEPT {

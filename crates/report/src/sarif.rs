@@ -153,10 +153,7 @@ fn pascal_case(name: &str) -> String {
 
 /// One for each process that was watched, in the report's order.
 fn invocations(report: &Report, context: &Context) -> Vec<Invocation> {
-    let processes = match report.processes.as_slice() {
-        [] => std::slice::from_ref(&report.process),
-        processes => processes,
-    };
+    let processes = report.watched();
     let nothing = report.summary.operations == 0;
     let mut invocations: Vec<Invocation> = processes
         .iter()

@@ -81,15 +81,6 @@ fn bar_id(process: usize, sequence: u64) -> String {
     format!("p{process}o{sequence}")
 }
 
-/// Who ran, in a report of one process or of several.
-fn processes(report: &Report) -> &[ProcessFacts] {
-    if report.processes.is_empty() {
-        std::slice::from_ref(&report.process)
-    } else {
-        &report.processes
-    }
-}
-
 /// The verdict in a few words.
 fn headline(report: &Report) -> String {
     let Summary {
@@ -122,7 +113,7 @@ fn process_title(process: &ProcessFacts) -> String {
 
 fn header(report: &Report) -> Markup {
     let summary = &report.summary;
-    let own = processes(report);
+    let own = report.watched();
     let known = report
         .findings
         .iter()
@@ -225,7 +216,7 @@ fn process_table(report: &Report, own: &[ProcessFacts]) -> Markup {
 }
 
 fn findings(report: &Report, unions: &[Union], lines: &finding::Lines) -> Markup {
-    let own = processes(report);
+    let own = report.watched();
     let several = own.len() > 1;
     html! {
         section id="findings" aria-labelledby="findings-title" tabindex="-1" {
@@ -324,7 +315,7 @@ fn toolbar(report: &Report) -> Markup {
 }
 
 fn timelines(report: &Report, unions: &[Union]) -> Markup {
-    let own = processes(report);
+    let own = report.watched();
     let drawn: Vec<(usize, &Union, String)> = unions
         .iter()
         .enumerate()

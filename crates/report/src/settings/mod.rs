@@ -127,12 +127,6 @@ impl Settings {
             ..self.clone()
         }
     }
-
-    /// Whether a finding of `level` fails the gate.
-    #[must_use]
-    pub fn fails(&self, level: Level) -> bool {
-        self.fail_on.fails(level)
-    }
 }
 
 macro_rules! choice {
@@ -236,7 +230,7 @@ mod tests {
     fn the_gate_fails_from_the_chosen_level_up() {
         let mut settings = Settings::default();
         let verdicts = |settings: &Settings| {
-            [Level::Off, Level::Warning, Level::Error].map(|level| settings.fails(level))
+            [Level::Off, Level::Warning, Level::Error].map(|level| settings.fail_on.fails(level))
         };
         assert_eq!(verdicts(&settings), [false, false, true]);
         settings.fail_on = FailOn::Warning;
