@@ -110,7 +110,7 @@ fn end(orderly: bool) -> Option<u8> {
 /// The last reports and lines. The exit code that the process must end with, if
 /// it is another than its own.
 fn last_words(status: c_int) -> Option<u8> {
-    // SAFETY: no conditions.
+    // SAFETY: a system call that takes and touches nothing.
     if OWNER.load(Relaxed) != unsafe { libc::getpid() } {
         return None;
     }
@@ -200,7 +200,7 @@ fn is_someone_elses_helper() -> bool {
         libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
         usage.ru_maxrss
     };
-    // SAFETY: no conditions.
+    // SAFETY: a system call that takes and touches nothing.
     let parent = unsafe { libc::getppid() };
     children > 0
         || std::fs::read(format!("/proc/{parent}/maps"))
@@ -219,7 +219,7 @@ fn next(place: &AtomicUsize, name: &core::ffi::CStr) -> usize {
 
 unsafe extern "C" fn exit_at_once(status: c_int) -> ! {
     // A `vfork` child leaves with one system call: the memory is its parent's.
-    // SAFETY: no conditions.
+    // SAFETY: a system call that takes and touches nothing.
     if OWNER.load(Relaxed) == unsafe { libc::getpid() } {
         if !thread::block().in_own_code() {
             next(&REAL_EXIT, c"_exit");
@@ -358,7 +358,7 @@ unsafe extern "C" fn after_fork_child() {
     capture::fresh_after_fork();
     thread::block().reset_after_fork();
     CLOSED.store(false, Relaxed);
-    // SAFETY: no conditions.
+    // SAFETY: a system call that takes and touches nothing.
     OWNER.store(unsafe { libc::getpid() }, Relaxed);
 }
 
