@@ -1,14 +1,15 @@
 //! Where findings become text and files. It has a lock of its own, so that while a
 //! stack is symbolized other threads go on recording.
 
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use streamcheck_engine::Summary;
 use streamcheck_report::{Process, Reporter, Settings, Symbolizer, modules_of_this_process};
 
+use crate::pace::Pace;
 use crate::recorder::{self, News};
 use crate::{call, life, objects, stderr};
 
@@ -26,6 +27,7 @@ struct Desk {
     told: HashSet<String>,
     /// What the newest finding came with, should the recorder not answer at exit.
     last: Option<(Summary, Vec<u64>)>,
+    pace: Pace,
 }
 
 static DESK: Mutex<Option<Desk>> = Mutex::new(None);
@@ -34,6 +36,9 @@ static DESK: Mutex<Option<Desk>> = Mutex::new(None);
 /// whoever ends the process can read it, whatever has become of the desk.
 static VERDICT: AtomicU32 = AtomicU32::new(0);
 const FAILED: u32 = 1 << 8;
+
+/// Whether findings wait to be written to the files.
+static OWED: AtomicBool = AtomicBool::new(false);
 
 /// The exit code, if the gate failed.
 pub(crate) fn verdict() -> Option<u8> {
@@ -64,6 +69,7 @@ pub(crate) fn open(settings: Settings, process: Process) {
             summed_up: None,
             told: HashSet::new(),
             last: None,
+            pace: Pace::default(),
         });
     }
 }
@@ -79,6 +85,22 @@ pub(crate) fn tell(news: News) {
         let code = desk.exit_code;
         drop(guard);
         life::halt(code);
+    }
+}
+
+/// Whether findings wait to be written to the files.
+#[inline]
+pub(crate) fn owes() -> bool {
+    OWED.load(Relaxed)
+}
+
+/// Writes the findings that wait for it, if it is time and nobody is at the desk.
+#[cold]
+pub(crate) fn catch_up() {
+    if let Ok(mut guard) = DESK.try_lock()
+        && let Some(desk) = guard.as_mut()
+    {
+        desk.write_what_is_owed();
     }
 }
 
@@ -143,9 +165,21 @@ impl Desk {
             }
             stop |= added.fails_gate && desk.halt;
         }
-        desk.write_files(&news.summary, &news.counts);
         desk.last = Some((news.summary, news.counts));
+        OWED.store(true, Relaxed);
+        desk.write_what_is_owed();
         stop
+    }
+
+    /// Writes the findings that wait for it, unless that was done just now.
+    fn write_what_is_owed(&mut self) {
+        if OWED.load(Relaxed)
+            && self.pace.is_due(Instant::now())
+            && let Some((summary, counts)) = self.last.take()
+        {
+            self.write_files(&summary, &counts);
+            self.last = Some((summary, counts));
+        }
     }
 
     /// Tells the summary, unless someone else does.
@@ -160,11 +194,15 @@ impl Desk {
     }
 
     fn write_files(&mut self, summary: &Summary, counts: &[u64]) {
+        OWED.store(false, Relaxed);
+        let begin = Instant::now();
         for problem in self.reporter.write_files(summary, counts) {
             if self.told.insert(problem.text().to_owned()) && !outlives_its_run() {
                 stderr::line(problem.text());
             }
         }
+        let end = Instant::now();
+        self.pace.wrote(end - begin, end);
     }
 }
 
@@ -231,4 +269,5 @@ pub(crate) fn fresh_after_fork(guard: ForkGuard) {
         core::mem::forget(desk.take());
     }
     VERDICT.store(0, Relaxed);
+    OWED.store(false, Relaxed);
 }

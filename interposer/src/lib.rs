@@ -25,6 +25,7 @@ mod life;
 mod log;
 mod lookup;
 mod objects;
+mod pace;
 mod place;
 mod provider;
 mod python;

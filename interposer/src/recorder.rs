@@ -205,8 +205,16 @@ impl Core {
 pub(crate) fn record(call: &Call, action: Action) {
     let news = with_core(|core| core.take_in(call, action)).flatten();
     python::say();
-    if let Some(news) = news {
-        with_room(|| desk::tell(news));
+    tell(news);
+}
+
+/// Hands news to the desk, or lets it write what it has put off.
+#[inline]
+fn tell(news: Option<News>) {
+    match news {
+        Some(news) => with_room(|| desk::tell(news)),
+        None if desk::owes() => with_room(desk::catch_up),
+        None => {}
     }
 }
 
@@ -229,9 +237,7 @@ pub(crate) fn stream_named(call: &Call, stream: StreamRef, name: &str) {
         let name = core.engine.names_mut().intern(name);
         core.take_in(call, Action::StreamNamed { stream, name })
     });
-    if let Some(news) = news.flatten() {
-        with_room(|| desk::tell(news));
-    }
+    tell(news.flatten());
 }
 
 /// Records a launch. `key` stands for the kernel in the cache; `learn` finds out
@@ -290,9 +296,7 @@ pub(crate) fn launched(
         })
         .flatten()
     });
-    if let Some(news) = news.flatten() {
-        with_room(|| desk::tell(news));
-    }
+    tell(news.flatten());
 }
 
 /// Forgets the kernel under `key`, which stands for another from now on.
