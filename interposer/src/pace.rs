@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 /// Times that the files are written without a look at the clock.
-const AT_ONCE: u32 = 32;
+const AT_ONCE: u32 = 256;
 
 /// After that the files wait this many times as long as it took to write them last.
 const REST: u32 = 4;

@@ -33,3 +33,4 @@ pub use finding::{
     Timeline, TimelineEdge, TimelineOperation,
 };
 pub use rules::{Level, Levels, RULES, Rule, RuleCode};
+pub use view::short_kernel;

@@ -119,7 +119,7 @@ impl<'a> View<'a> {
     pub(crate) fn call(&self, op: OpRef) -> String {
         self.kernel(op).map_or_else(
             || self.names.text(op.api).to_owned(),
-            |kernel| format!("kernel `{kernel}`"),
+            |kernel| format!("kernel `{}`", short_kernel(&kernel)),
         )
     }
 
@@ -323,9 +323,69 @@ fn demangle(name: &str) -> String {
     }
 }
 
+/// The longest name of a kernel that stands in a sentence as it is, in characters.
+const LONGEST_KERNEL: usize = 80;
+
+/// A kernel's name for a sentence: one that is long loses what is in its brackets, as in
+/// `at::native::reduce_kernel<…>(…)`.
+#[must_use]
+pub fn short_kernel(name: &str) -> String {
+    if name.chars().count() <= LONGEST_KERNEL {
+        return name.to_owned();
+    }
+    let mut short = String::new();
+    let mut depth = 0_usize;
+    for c in name.strip_prefix("void ").unwrap_or(name).chars() {
+        match c {
+            '<' | '(' => {
+                if depth == 0 {
+                    short.push(c);
+                    short.push('…');
+                }
+                depth += 1;
+            }
+            '>' | ')' => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    short.push(c);
+                }
+            }
+            _ if depth == 0 => short.push(c),
+            _ => {}
+        }
+    }
+    // Operators in a name are brackets, too, and may have misled.
+    if depth > 0 || short.chars().count() > LONGEST_KERNEL {
+        short = name.chars().take(LONGEST_KERNEL - 1).collect();
+        short.push('…');
+    }
+    short
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_kernel_names_lose_what_is_in_brackets() {
+        let long = "void at::native::vectorized_elementwise_kernel<2, at::native::FillFunctor<double>, \
+                    std::array<char*, 1ul> >(int, at::native::FillFunctor<double>, std::array<char*, 1ul>)";
+        assert_eq!(
+            short_kernel(long),
+            "at::native::vectorized_elementwise_kernel<…>(…)"
+        );
+        assert_eq!(short_kernel("saxpy(int, float*)"), "saxpy(int, float*)");
+        for odd in [
+            "<".repeat(100),
+            "é".repeat(100),
+            format!("{}>(", "a<b".repeat(40)),
+        ] {
+            assert!(
+                short_kernel(&odd).chars().count() <= LONGEST_KERNEL,
+                "{odd}"
+            );
+        }
+    }
 
     #[test]
     fn bytes_are_grouped() {

@@ -28,7 +28,7 @@ const GAP: u64 = 3;
 /// The longest name of a call or kernel.
 const LONGEST_NAME: usize = 32;
 /// The longest place.
-const LONGEST_PLACE: usize = 24;
+const LONGEST_PLACE: usize = 32;
 
 /// The characters of a drawing.
 struct Marks {
@@ -42,6 +42,7 @@ struct Marks {
     right: char,
     gap: char,
     here: &'static str,
+    cut: &'static str,
 }
 
 const UNICODE: Marks = Marks {
@@ -55,6 +56,7 @@ const UNICODE: Marks = Marks {
     right: '▶',
     gap: '⋮',
     here: "◀",
+    cut: "…",
 };
 
 const ASCII: Marks = Marks {
@@ -68,6 +70,7 @@ const ASCII: Marks = Marks {
     right: '>',
     gap: ':',
     here: "<-",
+    cut: "...",
 };
 
 /// The drawing of a finding's timeline; empty where there is none, or no room for it.
@@ -282,7 +285,7 @@ impl<'a> Picture<'a> {
         }
         if self.missing.is_some() {
             legend.push(format!(
-                "n {}{}{} should",
+                "n {}{}{} should, and does not",
                 marks.broken, marks.cross, marks.right
             ));
         }
@@ -456,7 +459,15 @@ fn words(
     let place = op.place.as_deref().unwrap_or_default();
     // The line matters more than the beginning of a long path.
     let surplus = place.chars().count().saturating_sub(LONGEST_PLACE);
-    let place: String = place.chars().skip(surplus).collect();
+    let place = if surplus == 0 {
+        place.to_owned()
+    } else {
+        let rest: String = place
+            .chars()
+            .skip(surplus + marks.cut.chars().count())
+            .collect();
+        format!("{}{rest}", marks.cut)
+    };
     let note = event(finding, op.sequence).map_or_else(String::new, |event| {
         let lacks = missing
             .filter(|(_, to)| *to == op.sequence)

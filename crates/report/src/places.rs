@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
-use streamcheck_engine::Role;
+use streamcheck_engine::{Role, short_kernel};
 
 use crate::json::{Event, Finding};
 use crate::text::{clean, count};
@@ -113,7 +113,7 @@ pub(crate) fn verb(event: &Event) -> &'static str {
 pub(crate) fn call(event: &Event) -> String {
     let verb = verb(event);
     let name = match &event.kernel {
-        Some(kernel) => format!("kernel {}", clean(kernel, LONGEST_NAME)),
+        Some(kernel) => format!("kernel {}", clean(&short_kernel(kernel), LONGEST_NAME)),
         None => clean(&event.api, LONGEST_NAME).into_owned(),
     };
     match &event.stream {
