@@ -19,6 +19,9 @@ pub(crate) const MOST_FRAMES: usize = 64;
 const MOST_STEPS: usize = 4 * MOST_FRAMES;
 /// Characters of a name or path at most.
 const LONGEST_TEXT: u64 = 4096;
+/// Bytes of a table of lines that is looked at: a function of a hundred thousand lines
+/// has one as long.
+const LONGEST_TABLE: u64 = 1 << 20;
 /// Objects lie at multiples of eight: the bits below mark references.
 const MARKS: u64 = 7;
 
@@ -128,12 +131,15 @@ impl Layout {
         Some(Frame::python(function, file, line))
     }
 
-    /// The bytes of a `bytes`.
+    /// The bytes of a `bytes`; of one that is too long to be copied, none.
     fn bytes(&self, types: &Types, memory: &mut impl Memory, object: u64) -> Option<Vec<u8>> {
         if memory.word(object.checked_add(self.objects.kind)?)? != types.bytes {
             return None;
         }
         let length = memory.word(object + self.objects.bytes_length)?;
+        if length > LONGEST_TABLE {
+            return Some(Vec::new());
+        }
         memory.bytes(object + self.objects.bytes, length.try_into().ok()?)
     }
 
@@ -306,6 +312,19 @@ mod tests {
         let nothing = Box::new(0_u64);
         let state = [0, 0, 0, 0, 0, 0, 0, &raw const *nothing as u64];
         assert_eq!(spots(&state, MOST_FRAMES).map(|spots| spots.len()), Some(0));
+    }
+
+    #[test]
+    fn a_table_that_is_too_long_costs_the_line_alone() {
+        let name = text("generated", 1);
+        let lines = vec![1, TYPES.bytes, LONGEST_TABLE + 1, 0, 0];
+        let code = code(&name, &name, &lines);
+        let innermost = frame(&code, 0, 0);
+        let (state, _through) = thread(&innermost);
+        let spot = spots(&state, 1).unwrap()[0];
+        let frame = layout().frame(&TYPES, &mut Guarded::new(), &spot).unwrap();
+        assert_eq!(frame.function.as_deref(), Some("generated"));
+        assert_eq!(frame.line, Some(40));
     }
 
     #[test]
