@@ -11,6 +11,9 @@ use crate::text::{clean, count};
 /// What GitHub shows of each kind in a step.
 const SHOWN: usize = 10;
 
+/// Characters of a path, as many as Linux takes.
+const LONGEST_PATH: usize = 4096;
+
 /// The annotations of all findings that count, errors first.
 pub(crate) fn annotations(report: &Report, context: &Context) -> String {
     let mut out = String::new();
@@ -51,7 +54,8 @@ fn annotation(finding: &Finding, context: &Context) -> String {
         && let (Some(file), Some(line)) = (&frame.file, frame.line)
         && let Source::Inside(path) = context.source(file)
     {
-        properties.push(("file", path.to_string_lossy().into_owned()));
+        let path = path.to_string_lossy();
+        properties.push(("file", clean(&path, LONGEST_PATH).into_owned()));
         properties.push(("line", line.to_string()));
     }
     let title = format!("{} {}", clean(&finding.rule, 40), clean(&finding.name, 80));
@@ -99,6 +103,17 @@ mod tests {
             annotations(&odd, &context()),
             "::error file=a%2Cb%3Ac%25.cu,line=10,title=SC101 use-before-alloc::\
              100%25 of a::b\u{fffd}and more.\n"
+        );
+    }
+
+    #[test]
+    fn a_path_tells_a_terminal_nothing() {
+        let mut odd = report();
+        odd.findings[0].events[0].stack[0].file = Some("/src/a\u{1b}[2J\0.cu".to_owned());
+        let text = annotations(&odd, &context());
+        assert!(
+            text.starts_with("::error file=a\u{fffd}[2J\u{fffd}.cu,line=10"),
+            "{text}"
         );
     }
 
