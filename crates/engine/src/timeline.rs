@@ -54,7 +54,7 @@ pub(crate) fn cut(view: &View<'_>, events: &[(Role, OpRef)], gap: Option<Gap>) -
     let cutter = Cutter {
         view,
         events,
-        streams: streams(view.order, events, &steps),
+        streams: streams(view.order, events, &steps, (first, last)),
         span: (first, last),
     };
     let points = cutter.points();
@@ -74,19 +74,30 @@ pub(crate) fn cut(view: &View<'_>, events: &[(Role, OpRef)], gap: Option<Gap>) -
     cutter.draw(&chosen, &arrows)
 }
 
-/// The streams that matter: those of the events and those by which they are ordered.
+/// The streams that matter: those of the events, those by which they are ordered, and
+/// those that they waited for meanwhile, as the wait may have been for the wrong one.
 fn streams(
     order: &Order,
     events: &[(Role, OpRef)],
     steps: &[(Epoch, Epoch, Link)],
+    span: (u64, u64),
 ) -> SmallVec<[StreamId; STREAMS]> {
     let of_events = events.iter().filter_map(|(_, op)| op.stream);
     let of_path = steps.iter().flat_map(|(from, to, link)| {
         let called = link.call.and_then(|call| call.stream);
         [called, order.stream_of(from.slot), order.stream_of(to.slot)]
     });
+    let of_waits = order.links().filter_map(|(from, _, link)| {
+        let call = link.call?;
+        let waited = matches!(link.reason, Reason::EventWait | Reason::ValueWait);
+        let ours = events
+            .iter()
+            .any(|(_, op)| op.stream.is_some() && op.stream == call.stream);
+        let meanwhile = (span.0..=span.1).contains(&call.sequence);
+        (waited && ours && meanwhile).then(|| order.stream_of(from.slot))?
+    });
     let mut streams = SmallVec::new();
-    for id in of_events.chain(of_path.flatten()) {
+    for id in of_events.chain(of_path.flatten()).chain(of_waits) {
         if !streams.contains(&id) && streams.len() < STREAMS {
             streams.push(id);
         }

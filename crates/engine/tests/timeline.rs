@@ -190,6 +190,16 @@ fn streams_that_have_nothing_to_do_with_it_are_left_out() {
     );
 }
 
+/// B10: the second record replaces the first, so that the wait is for the wrong stream.
+#[test]
+fn a_wait_for_the_wrong_stream_is_shown() {
+    let told = told(
+        "stream S1 nonblocking\nstream S2 nonblocking\nstream S3 nonblocking\n\
+         p = malloc 64\nlaunch a S1 p\nevent E\nrecord E S1\nrecord E S2\nwait S3 E\nlaunch b S3 p",
+    );
+    assert!(told.contains("stream 2"), "{told}");
+}
+
 #[test]
 fn the_streams_of_a_finding_are_named_with_how_they_were_made() {
     let found = run(
