@@ -29,6 +29,8 @@ const GAP: u64 = 3;
 const LONGEST_NAME: usize = 32;
 /// The longest place.
 const LONGEST_PLACE: usize = 32;
+/// What is kept of a place for the sake of what stands behind it.
+const SHORTEST_PLACE: usize = 14;
 
 /// The characters of a drawing.
 struct Marks {
@@ -212,16 +214,17 @@ impl<'a> Picture<'a> {
         let marks = if look.unicode { &UNICODE } else { &ASCII };
         let missing = missing(finding);
         let headings: Vec<String> = lanes.iter().map(|lane| heading(&lane.name)).collect();
-        let words: Vec<Words> = chosen
+        let mut words: Vec<Words> = chosen
             .iter()
             .map(|op| words(finding, op, missing, marks))
             .collect();
-        let longest = |text: fn(&Words) -> &str| {
+        let longest = |words: &[Words], text: fn(&Words) -> &str| {
             let lengths = words.iter().map(|words| text(words).chars().count());
             lengths.max().unwrap_or(0)
         };
-        let widths = (longest(|words| &words.call), longest(|words| &words.place));
-        let beside = widths.0 + widths.1 + longest(|words| &words.note) + 5;
+        let call = longest(&words, |words| &words.call);
+        let note = longest(&words, |words| &words.note);
+        let mut place = longest(&words, |words| &words.place);
         let last = chosen.last()?.sequence;
         let numbers = 4 + last.to_string().len();
         // A number, a broken line and a head, with room on both sides.
@@ -230,6 +233,17 @@ impl<'a> Picture<'a> {
         if lanes.len() > LANES || least * lanes.len() + WORDS > room {
             return None;
         }
+        // What a call is to the finding says more than the beginning of its place.
+        let surplus = (least * lanes.len() + call + place + note + 5).saturating_sub(room);
+        if surplus > 0 {
+            let most = place.saturating_sub(surplus).max(SHORTEST_PLACE);
+            for words in &mut words {
+                words.place = without_beginning(&words.place, most, marks);
+            }
+            place = longest(&words, |words| &words.place);
+        }
+        let widths = (call, place);
+        let beside = call + place + note + 5;
         let longest = headings.iter().map(|name| name.chars().count()).max()?;
         let spare = room.saturating_sub(beside) / lanes.len();
         Some(Self {
@@ -457,17 +471,7 @@ fn words(
         None => op.api.clone(),
     };
     let place = op.place.as_deref().unwrap_or_default();
-    // The line matters more than the beginning of a long path.
-    let surplus = place.chars().count().saturating_sub(LONGEST_PLACE);
-    let place = if surplus == 0 {
-        place.to_owned()
-    } else {
-        let rest: String = place
-            .chars()
-            .skip(surplus + marks.cut.chars().count())
-            .collect();
-        format!("{}{rest}", marks.cut)
-    };
+    let place = without_beginning(place, LONGEST_PLACE, marks);
     let note = event(finding, op.sequence).map_or_else(String::new, |event| {
         let lacks = missing
             .filter(|(_, to)| *to == op.sequence)
@@ -479,6 +483,16 @@ fn words(
         place: clean(&place, LONGEST_PLACE).replace('\t', " "),
         note,
     }
+}
+
+/// A place in so many characters: its line matters more than how its path begins.
+fn without_beginning(place: &str, most: usize, marks: &Marks) -> String {
+    let surplus = place.chars().count().saturating_sub(most);
+    if surplus == 0 {
+        return place.to_owned();
+    }
+    let rest = place.chars().skip(surplus + marks.cut.chars().count());
+    marks.cut.chars().chain(rest).collect()
 }
 
 /// What a call is to the finding.
