@@ -12,6 +12,11 @@
 //! whatever happens; no panic, lock or error of ours reaches the caller; `errno`
 //! and CUDA's last error are left alone.
 
+/// Memory of our own, as the application's allocator may be in the hands of the very code
+/// that a signal has interrupted, may be damaged, or may be hooked and counted.
+#[global_allocator]
+static MEMORY: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
+
 mod call;
 mod capture;
 mod cut_short;

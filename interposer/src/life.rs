@@ -41,6 +41,10 @@ static CONSTRUCTOR: unsafe extern "C" fn() = construct;
 /// first CUDA call.
 unsafe extern "C" fn construct() {
     let _inside = Inside::nest();
+    // Registered first, so that our own handlers have memory while they hold its lock for
+    // the fork.
+    // SAFETY: called once, before anything of this library is allocated.
+    unsafe { dlmalloc::enable_alloc_after_fork() };
     crate::stderr::remember();
     // Not when they are called: that may be in a child of a process with threads, one
     // of which was asking the loader at the fork.

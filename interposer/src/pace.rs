@@ -4,8 +4,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Times that the files are written without a look at the clock.
-const AT_ONCE: u32 = 256;
+/// What the files may take of the program's time before they have to rest.
+const AT_ONCE: Duration = Duration::from_secs(2);
 
 /// After that the files wait this many times as long as it took to write them last.
 const REST: u32 = 4;
@@ -13,19 +13,19 @@ const REST: u32 = 4;
 /// How much was written so far, and when.
 #[derive(Debug, Default)]
 pub(crate) struct Pace {
-    times: u32,
+    spent: Duration,
     rests_until: Option<Instant>,
 }
 
 impl Pace {
     /// Whether the files are to be written now.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
-        self.times < AT_ONCE || self.rests_until.is_none_or(|until| until <= now)
+        self.spent < AT_ONCE || self.rests_until.is_none_or(|until| until <= now)
     }
 
     /// Tells that they were written, which took some time and has ended now.
     pub(crate) fn wrote(&mut self, took: Duration, now: Instant) {
-        self.times = self.times.saturating_add(1);
+        self.spent = self.spent.saturating_add(took);
         self.rests_until = now.checked_add(took.saturating_mul(REST));
     }
 }
@@ -39,7 +39,7 @@ mod tests {
         const TAKES: Duration = Duration::from_millis(100);
         let mut pace = Pace::default();
         let mut now = Instant::now();
-        for _ in 0..AT_ONCE {
+        for _ in 0..20 {
             assert!(pace.is_due(now));
             pace.wrote(TAKES, now);
         }
@@ -62,7 +62,7 @@ mod tests {
     fn a_write_of_any_length_is_outlived() {
         let mut pace = Pace::default();
         let now = Instant::now();
-        for _ in 0..2 * AT_ONCE {
+        for _ in 0..2 {
             pace.wrote(Duration::MAX, now);
         }
         assert!(pace.is_due(now));
