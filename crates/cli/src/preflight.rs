@@ -46,6 +46,36 @@ pub(crate) fn check_outputs(settings: &Settings, process: &Process) -> Result<()
     }
 }
 
+/// Makes sure that no output takes the place of a file that is read: of one of `files`, or
+/// of the suppressions. The outputs come with their options' names.
+pub(crate) fn check_kept<P: AsRef<Path>>(
+    files: &[PathBuf],
+    settings: &Settings,
+    outputs: impl IntoIterator<Item = (&'static str, P)>,
+) -> Result<(), Failure> {
+    let mut wrong = Vec::new();
+    for (name, output) in outputs {
+        let output = output.as_ref();
+        let mut inputs = files.iter().chain(&settings.suppressions);
+        if let Some(input) = inputs.find(|input| same(input, output)) {
+            let (input, output) = (input.display(), output.display());
+            wrong.push(format!(
+                "--{name} {output} would overwrite {input}, which is read; name another file"
+            ));
+        }
+    }
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::lines(crate::USAGE, wrong))
+    }
+}
+
+/// Whether two paths lead to one file.
+pub(crate) fn same(one: &Path, other: &Path) -> bool {
+    behind_links(one) == behind_links(other) && !is_special(one)
+}
+
 /// Why a report cannot be written there, if it cannot.
 fn impossible(path: &Path) -> Option<String> {
     // Opening a pipe would wait for its reader.

@@ -26,6 +26,11 @@ pub(crate) fn replay(replay: &Replay) -> Result<u8, Failure> {
     preflight::check_inputs(&settings)?;
     let process = Process::this();
     preflight::check_outputs(&settings, &process)?;
+    let outputs = settings
+        .reports()
+        .filter(|(_, template)| !template.is_stdout())
+        .map(|(format, template)| (format.label(), template.expand(&process)));
+    preflight::check_kept(&replay.traces, &settings, outputs)?;
     let context = Context::of_this_process(&settings);
     let collection = Collection::new()?;
     let mut failures = Vec::new();

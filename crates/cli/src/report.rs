@@ -4,21 +4,31 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use streamcheck_report::json::Report;
-use streamcheck_report::output::{behind_links, is_special, write_once};
+use streamcheck_report::output::write_once;
 use streamcheck_report::text::count;
 use streamcheck_report::{Context, Gate, Process, terminal};
 
 use crate::args;
 use crate::failure::Failure;
 use crate::merged::Merged;
-use crate::output;
+use crate::preflight::same;
+use crate::{output, preflight};
 
 /// Merges the files, writes the one report and returns the exit code.
 pub(crate) fn report(report: &args::Report) -> Result<u8, Failure> {
     let settings = report.options.settings()?;
     let mut gate =
         Gate::read(&settings).map_err(|problems| Failure::of(crate::USAGE, &problems))?;
-    let mut merged = Merged::of(&Process::this(), read(&report.files)?);
+    let reports = read(&report.files)?;
+    let outputs = [
+        ("output", report.output()),
+        ("write-baseline", report.write_baseline.as_deref()),
+    ];
+    let outputs = outputs
+        .into_iter()
+        .filter_map(|(name, path)| Some((name, path?)));
+    preflight::check_kept(&report.files, &settings, outputs)?;
+    let mut merged = Merged::of(&Process::this(), reports);
     gate.judge(&mut merged.report);
     if let Some(path) = &report.write_baseline {
         write_baseline(&merged.report, path)?;
@@ -72,11 +82,6 @@ fn findings(report: &Report, color: bool) -> String {
         .iter()
         .map(|finding| terminal::render(report, finding, color))
         .collect()
-}
-
-/// Whether two paths lead to one file.
-fn same(one: &Path, other: &Path) -> bool {
-    behind_links(one) == behind_links(other) && !is_special(one)
 }
 
 /// Writes a report for `--baseline`.

@@ -332,6 +332,73 @@ fn every_form_is_written_by_replay_and_by_report() {
 }
 
 #[test]
+fn what_is_read_is_not_written_over() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("race.litmus"), RACE).unwrap();
+    fs::write(path("none.toml"), "").unwrap();
+    let made = ["replay", "--text", "--json=race.json", "race.litmus"];
+    assert_eq!(code(&command(&folder, &made)), Some(66));
+    std::os::unix::fs::symlink("race.json", path("link.json")).unwrap();
+    let files = ["race.json", "race.litmus", "none.toml"];
+    let contents = || files.map(|name| fs::read_to_string(path(name)).unwrap());
+    let before = contents();
+    let report = |option, place| vec!["report", "race.json", option, place];
+    let replay = |option, place| vec!["replay", "--text", "race.litmus", option, place];
+    let suppressed = |mut arguments: Vec<&'static str>| {
+        arguments.extend(["--suppressions", "none.toml"]);
+        arguments
+    };
+    for (arguments, named, input) in [
+        (
+            report("--write-baseline", "race.json"),
+            "--write-baseline race.json",
+            "race.json",
+        ),
+        (
+            report("--write-baseline", "./race.json"),
+            "--write-baseline ./race.json",
+            "race.json",
+        ),
+        (
+            report("--write-baseline", "link.json"),
+            "--write-baseline link.json",
+            "race.json",
+        ),
+        (
+            report("--output", "./race.json"),
+            "--output ./race.json",
+            "race.json",
+        ),
+        (
+            suppressed(report("--output", "none.toml")),
+            "--output none.toml",
+            "none.toml",
+        ),
+        (
+            replay("--json", "race.litmus"),
+            "--json race.litmus",
+            "race.litmus",
+        ),
+        (
+            suppressed(replay("--html", "none.toml")),
+            "--html none.toml",
+            "none.toml",
+        ),
+    ] {
+        let output = command(&folder, &arguments);
+        assert_eq!(contents(), before, "{arguments:?}");
+        assert_eq!(code(&output), Some(2), "{output:?}");
+        assert_eq!(
+            String::from_utf8_lossy(&output.stderr),
+            format!(
+                "streamcheck: {named} would overwrite {input}, which is read; name another file\n"
+            )
+        );
+    }
+}
+
+#[test]
 fn a_baseline_of_several_reports_lets_just_these_findings_pass() {
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name);
