@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use streamcheck_report::json::Report;
 use streamcheck_report::{Problem, Process};
@@ -18,6 +19,8 @@ use crate::output;
 /// The private directory.
 pub(crate) struct Collection {
     directory: TempDir,
+    /// What was said of reports that cannot be read, so that it is said once.
+    told: Mutex<HashSet<String>>,
 }
 
 impl Collection {
@@ -25,7 +28,10 @@ impl Collection {
         tempfile::Builder::new()
             .prefix("streamcheck-")
             .tempdir()
-            .map(|directory| Self { directory })
+            .map(|directory| Self {
+                directory,
+                told: Mutex::default(),
+            })
             .map_err(|error| {
                 let place = std::env::temp_dir();
                 let place = place.display();
@@ -56,9 +62,9 @@ impl Collection {
             .collect()
     }
 
-    /// Merges what is there.
+    /// Merges what is there, as often as one likes: what cannot be read is said once.
     pub(crate) fn merge(&self, process: &Process) -> Merged {
-        let (reports, problems) = read_all(self.directory.path());
+        let (reports, problems) = self.read();
         for problem in problems {
             output::say(problem.text());
         }
@@ -66,6 +72,14 @@ impl Collection {
         let mut merged = Merged::of(process, reports);
         merged.processes = who.len();
         merged
+    }
+
+    /// The reports, and the problems that are new.
+    fn read(&self) -> (Vec<(String, Report)>, Vec<Problem>) {
+        let (reports, mut problems) = read_all(self.directory.path());
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        problems.retain(|problem| told.insert(problem.text().to_owned()));
+        (reports, problems)
     }
 }
 
@@ -183,6 +197,17 @@ mod tests {
         assert_eq!(problems, []);
         let who: Vec<_> = reports.into_iter().map(|(who, _)| who).collect();
         assert_eq!(who, ["9", "7"]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said_once() {
+        let collection = Collection::new().unwrap();
+        let write = |name: &str| fs::write(collection.directory.path().join(name), "{").unwrap();
+        let news = || collection.read().1.len();
+        write("7.json");
+        assert_eq!((news(), news()), (1, 0));
+        write("8.json");
+        assert_eq!((news(), news()), (1, 0));
     }
 
     #[test]
