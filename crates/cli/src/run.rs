@@ -57,7 +57,7 @@ pub(crate) fn run(run: &Run) -> Result<u8, Failure> {
     if merged.saw_cuda() {
         merged.tell(&settings);
     } else {
-        output::say(&unseen(&run.app[0]));
+        output::say(&unseen(&run.app[0], status));
     }
     if let Some(leftover) = leftover {
         output::say(&leftover);
@@ -71,12 +71,10 @@ pub(crate) fn run(run: &Run) -> Result<u8, Failure> {
     if annotates(&settings) {
         output::out(&Format::Github.render(&merged.report, &context))?;
         if !merged.saw_cuda() && settings.require_cuda.unwrap_or(true) {
-            output::out(&nothing_checked(&unseen(&run.app[0])))?;
+            output::out(&nothing_checked(&unseen(&run.app[0], status)))?;
         }
     }
-    if let Some(signal) = status.signal() {
-        let name = signal_hook::low_level::signal_name(signal)
-            .map_or_else(|| format!("signal {signal}"), str::to_owned);
+    if let Some(name) = killed_by(status).filter(|_| merged.saw_cuda()) {
         output::say(&format!("the application was killed by {name}"));
     }
     // The application's own code, unless it is 0.
@@ -223,14 +221,32 @@ fn wait(child: &mut Child, collection: &Collection, process: &Process) -> io::Re
     })
 }
 
-/// That nothing was seen, and why, if the program shows it.
-fn unseen(app: &OsStr) -> String {
-    let why = doctor::obstacle(app).unwrap_or_else(|| {
-        "a statically linked or set-user-ID program ignores LD_PRELOAD, and `env -i` or a \
-         container leaves it behind"
-            .to_owned()
-    });
-    format!("no CUDA call was seen in any process; {why}")
+/// That nothing was seen, and why, if the program or its end shows it.
+fn unseen(app: &OsStr, status: ExitStatus) -> String {
+    let what = match (killed_by(status), status.code()) {
+        (Some(name), _) => format!("the application was killed by {name} before any"),
+        (None, Some(code)) if code != 0 => {
+            format!("the application ended with exit status {code} before any")
+        }
+        _ => "no".to_owned(),
+    };
+    let what = format!("{what} CUDA call was seen in any process");
+    match doctor::obstacle(app) {
+        Some(why) => format!("{what}; {why}"),
+        // Who failed had most likely not come to its first call.
+        None if !status.success() => what,
+        None => format!(
+            "{what}; a statically linked or set-user-ID program ignores LD_PRELOAD, and \
+             `env -i` or a container leaves it behind"
+        ),
+    }
+}
+
+/// The name of the signal that killed the application, if one did.
+fn killed_by(status: ExitStatus) -> Option<String> {
+    let signal = status.signal()?;
+    let name = signal_hook::low_level::signal_name(signal);
+    Some(name.map_or_else(|| format!("signal {signal}"), str::to_owned))
 }
 
 /// Whether a job of GitHub Actions reads standard output, and nobody said where the

@@ -309,8 +309,23 @@ fn a_run_without_cuda_fails_unless_it_is_allowed() {
     assert_eq!(report["summary"]["operations"], 0);
     let (output, _) = run(&["--require-cuda=off"], &["true"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let (output, _) = run(&[], &["false"]);
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+#[test]
+fn an_application_that_failed_before_any_call_is_told_so() {
+    for (text, code, ending) in [
+        ("exit 3", 3, "ended with exit status 3"),
+        ("kill -TERM $$", 143, "was killed by SIGTERM"),
+    ] {
+        let (output, _) = script(&[], text);
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        assert_eq!(
+            String::from_utf8_lossy(&output.stderr),
+            format!(
+                "streamcheck: the application {ending} before any CUDA call was seen in any process\n"
+            )
+        );
+    }
 }
 
 #[test]
