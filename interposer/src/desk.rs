@@ -27,6 +27,8 @@ struct Desk {
     told: HashSet<String>,
     /// What the newest finding came with, should the recorder not answer at exit.
     last: Option<(Summary, Vec<u64>)>,
+    /// What the files were last written with, if they could be.
+    written: Option<(Summary, Vec<u64>)>,
     pace: Pace,
 }
 
@@ -69,6 +71,7 @@ pub(crate) fn open(settings: Settings, process: Process) {
             summed_up: None,
             told: HashSet::new(),
             last: None,
+            written: None,
             pace: Pace::default(),
         });
     }
@@ -193,10 +196,20 @@ impl Desk {
         true
     }
 
+    /// Whether the files hold all this.
+    fn has_written(&self, summary: &Summary, counts: &[u64]) -> bool {
+        let written = self.written.as_ref();
+        !owes() && written.is_some_and(|(s, c)| s == summary && c == counts)
+    }
+
     fn write_files(&mut self, summary: &Summary, counts: &[u64]) {
         OWED.store(false, Relaxed);
         let begin = Instant::now();
-        for problem in self.reporter.write_files(summary, counts) {
+        let problems = self.reporter.write_files(summary, counts);
+        self.written = problems
+            .is_empty()
+            .then(|| (summary.clone(), counts.to_vec()));
+        for problem in problems {
             if self.told.insert(problem.text().to_owned()) && !outlives_its_run() {
                 stderr::line(problem.text());
             }
@@ -245,7 +258,10 @@ pub(crate) fn image_goes(news: Option<(Summary, Vec<u64>)>) {
     let Some((summary, counts)) = news else {
         return;
     };
-    desk.write_files(&summary, &counts);
+    // A program that cannot be run may be tried again and again.
+    if !desk.has_written(&summary, &counts) {
+        desk.write_files(&summary, &counts);
+    }
     if desk.told_findings == 0 || desk.summed_up == Some(desk.told_findings) {
         return;
     }

@@ -1,8 +1,9 @@
 /* Calls CUDA, then runs itself as another program: argv is the function to do it with ("spoiled" and
- * "absent" for programs that cannot be run, "vfork" for a child), then what this image does and what
- * the next one does ("race", "clean" or "quiet"). */
+ * "absent" for programs that cannot be run, "again" for one that is tried several times, "vfork" for a
+ * child), then what this image does and what the next one does ("race", "clean" or "quiet"). */
 #include "cuda.h"
 #include <fcntl.h>
+#include <sys/stat.h>
 
 extern char **environ;
 #define NUMBERS "1", "2", "3", "4", "5", "6", "7", "8"
@@ -19,6 +20,14 @@ static void clean(void) {
 static void act(const char *what) {
     if (!strcmp(what, "race")) race();
     if (!strcmp(what, "clean")) clean();
+}
+/* Tries a program that cannot be run, and prints whether the report was written anew. */
+static void try_again(void) {
+    struct stat before, after;
+    stat(getenv("STREAMCHECK_JSON"), &before);
+    execl("./hopeless", "x", (char *)NULL);
+    stat(getenv("STREAMCHECK_JSON"), &after);
+    printf("%s ", before.st_ino == after.st_ino ? "kept" : "written");
 }
 
 int main(int argc, char **argv) {
@@ -53,6 +62,14 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "absent") || !strcmp(how, "spoiled")) {
         printf("%d", execl(how[0] == 'a' ? "/no/such/program" : "./spoiled", "x", (char *)NULL));
         printf(" %d\n", errno);
+    }
+    if (!strcmp(how, "again")) {
+        try_again();
+        try_again();
+        try_again();
+        clean();
+        try_again();
+        try_again();
     }
     act(argv[3]);
     return 0;

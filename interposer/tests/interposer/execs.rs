@@ -89,11 +89,34 @@ fn a_faultless_program_gets_its_last_counts_and_says_nothing() {
     assert!(!result.stderr.contains("operations"), "{}", result.stderr);
 }
 
-#[test]
-fn a_program_that_cannot_be_run_changes_nothing() {
-    let spoiled = folder().join("spoiled");
+/// A program that can be started, by its mode, and not be run.
+fn spoil(name: &str) {
+    let spoiled = folder().join(name);
     std::fs::write(&spoiled, "\x7fELF").expect("a file");
     std::fs::set_permissions(&spoiled, std::fs::Permissions::from_mode(0o755)).expect("its mode");
+}
+
+#[test]
+fn a_failing_exec_writes_what_is_new_alone() {
+    spoil("hopeless");
+    for first in ["race", "clean"] {
+        let result = run(&mut execs(
+            &format!("again-{first}"),
+            ["again", first, "quiet"],
+        ));
+        let written: Vec<_> = result.stdout.split_whitespace().collect();
+        assert_eq!(
+            written[1..],
+            ["kept", "kept", "written", "kept"],
+            "{first}: {}",
+            result.stderr
+        );
+    }
+}
+
+#[test]
+fn a_program_that_cannot_be_run_changes_nothing() {
+    spoil("spoiled");
     for (how, errno) in [("absent", 2), ("spoiled", 8)] {
         let result = run(&mut execs(how, [how, "race", "quiet"]));
         assert_eq!(
