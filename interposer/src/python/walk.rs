@@ -272,7 +272,8 @@ mod tests {
         ];
         let codes = names.each_ref().map(|name| code(name, &file, &lines));
         let outer = frame(&codes[2], 0, 0);
-        let between = frame(&[0], outer.as_ptr() as u64, 3);
+        let word = [0];
+        let between = frame(&word, outer.as_ptr() as u64, 3);
         let middle = frame(&codes[1], between.as_ptr() as u64, 1);
         let inner = frame(&codes[0], middle.as_ptr() as u64, 0);
         let (state, _through) = thread(&inner);
@@ -293,11 +294,16 @@ mod tests {
         let name = text("f", 1);
         let mut no_code = code(&name, &name, &name);
         no_code[1] = TYPES.text;
-        let (state, _through) = thread(&frame(&no_code, 0, 0));
+        let innermost = frame(&no_code, 0, 0);
+        let (state, _through) = thread(&innermost);
         assert_eq!(spots(&state, MOST_FRAMES), None);
+        // Its type is all that it lacks.
+        no_code[1] = TYPES.code;
+        assert_eq!(spots(&state, MOST_FRAMES).map(|spots| spots.len()), Some(1));
 
         // A chain that comes back to itself, of frames without code.
-        let mut circle = frame(&[0], 0, 3);
+        let word = [0];
+        let mut circle = frame(&word, 0, 3);
         circle[1] = circle.as_ptr() as u64;
         let (state, _through) = thread(&circle);
         assert_eq!(spots(&state, MOST_FRAMES), None);
@@ -306,7 +312,8 @@ mod tests {
             let frame = [wild, wild, 0, 0, 0, 0, 0, wild, 0, 0];
             let (state, _through) = thread(&frame);
             assert_eq!(spots(&state, MOST_FRAMES), None);
-            assert_eq!(spots(&[0, 0, 0, 0, 0, 0, 0, wild], MOST_FRAMES), None);
+            let state = [0, 0, 0, 0, 0, 0, 0, wild];
+            assert_eq!(spots(&state, MOST_FRAMES), None);
         }
         // Nothing runs.
         let nothing = Box::new(0_u64);
