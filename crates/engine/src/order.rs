@@ -128,6 +128,24 @@ impl Scope {
 #[derive(Debug, Default)]
 struct Event {
     record: Option<Record>,
+    /// The call that made it.
+    by: Option<OpRef>,
+    /// The record on another stream that it replaced.
+    replaced: Option<OpRef>,
+}
+
+/// Such waits kept in mind.
+const OVERTAKEN: usize = 64;
+
+/// A wait for an event that was recorded anew on another stream before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Overtaken {
+    /// The wait.
+    pub(crate) wait: OpRef,
+    /// The record that it is for.
+    pub(crate) record: OpRef,
+    /// The record that was replaced.
+    pub(crate) replaced: OpRef,
 }
 
 #[derive(Clone, Debug)]
@@ -169,6 +187,7 @@ pub(crate) struct Order {
     per_thread: FxHashMap<(ThreadId, ContextId), StreamId>,
     contexts: FxHashMap<ContextId, Context>,
     events: FxHashMap<Handle, Event>,
+    overtaken: VecDeque<Overtaken>,
     host_functions: FxHashMap<u64, Frontier>,
     /// Lines on which streams meet, ever made.
     meetings_made: usize,
@@ -201,6 +220,7 @@ impl Default for Order {
             per_thread: FxHashMap::default(),
             contexts: FxHashMap::default(),
             events: FxHashMap::default(),
+            overtaken: VecDeque::new(),
             host_functions: FxHashMap::default(),
             meetings: FxHashMap::default(),
             meetings_made: 0,
@@ -588,6 +608,39 @@ impl Order {
     pub(crate) fn record(&mut self, event: Handle, id: StreamId, op: OpRef) {
         self.enqueue(id, op);
         self.record_line(event, id);
+        let event = self.events.entry(event).or_default();
+        event.replaced = event.by.filter(|before| before.stream != op.stream);
+        event.by = Some(op);
+    }
+
+    /// Keeps in mind that a wait is for a record that replaced another.
+    fn note_overtaken(&mut self, event: Handle, wait: OpRef) {
+        if let Some(&Event {
+            by: Some(record),
+            replaced: Some(replaced),
+            ..
+        }) = self.events.get(&event)
+        {
+            if self.overtaken.len() == OVERTAKEN {
+                self.overtaken.pop_front();
+            }
+            self.overtaken.push_back(Overtaken {
+                wait,
+                record,
+                replaced,
+            });
+        }
+    }
+
+    /// The wait of `later` by which it would come after `earlier`, had the event not been
+    /// recorded anew.
+    pub(crate) fn overtaken(&self, later: StreamId, earlier: OpRef) -> Option<Overtaken> {
+        let meant = |known: &&Overtaken| {
+            known.wait.stream == Some(later)
+                && known.replaced.stream == earlier.stream
+                && known.replaced.sequence > earlier.sequence
+        };
+        self.overtaken.iter().rev().find(meant).copied()
     }
 
     fn record_line(&mut self, event: Handle, id: StreamId) {
@@ -603,8 +656,10 @@ impl Order {
         match self.events.get(&event) {
             Some(Event {
                 record: Some(record),
+                ..
             }) => {
                 let Record { frontier, work } = record.clone();
+                self.note_overtaken(event, op);
                 self.prepare(id);
                 let redundant = self.adds_nothing(Some(id), frontier.epoch.slot, work);
                 self.learn(id, &frontier, Reason::EventWait, Some(op));
@@ -616,7 +671,7 @@ impl Order {
                     Waited::Ordered
                 }
             }
-            Some(Event { record: None }) => Waited::Unrecorded,
+            Some(Event { record: None, .. }) => Waited::Unrecorded,
             None => {
                 self.prepare(id);
                 self.learn_everything(id);
@@ -814,6 +869,7 @@ impl Order {
         match self.events.get(&event) {
             Some(Event {
                 record: Some(record),
+                ..
             }) => {
                 let Record { frontier, work } = record.clone();
                 let redundant = self.adds_nothing(None, frontier.epoch.slot, work);
@@ -824,7 +880,7 @@ impl Order {
                     Waited::Ordered
                 }
             }
-            Some(Event { record: None }) => Waited::Unrecorded,
+            Some(Event { record: None, .. }) => Waited::Unrecorded,
             None => {
                 for place in 0..self.current.len() {
                     let stream = self.current[place];

@@ -183,11 +183,19 @@ impl<'a> View<'a> {
                     b
                 };
                 text.push_str(&format!(
-                    " {} was created with {}, so it takes no part in the legacy default stream's ordering.",
+                    " {} was created with {}, so it does not wait for the legacy default stream, nor that for it.",
                     capitalize(self.stream(free)),
                     self.spell(earlier.op, "cudaStreamNonBlocking", "CU_STREAM_NON_BLOCKING"),
                 ));
             }
+        }
+        if let Some(overtaken) = later.and_then(|id| self.order.overtaken(id, earlier.op)) {
+            text.push_str(&format!(
+                " The wait, {}, is for the event as it was last recorded, by {}; that replaced the record by {}.",
+                self.work_at(overtaken.wait),
+                self.work_at(overtaken.record),
+                self.work_at(overtaken.replaced),
+            ));
         }
         if earlier.op.staged {
             text.push_str(&format!(
@@ -204,6 +212,17 @@ impl<'a> View<'a> {
         let synchronize = self.spell(later, "cudaStreamSynchronize", "cuStreamSynchronize");
         // On a stream, but ordered by what the host knows alone.
         let early = gap.is_some_and(|gap| self.order.stream_of(gap.now.slot).is_none());
+        if let Some(overtaken) = later
+            .stream
+            .and_then(|id| self.order.overtaken(id, earlier))
+        {
+            return format!(
+                "Record another event in {}, or leave that out, so that {} waits for {}.",
+                self.call_at(overtaken.record),
+                self.call_at(overtaken.wait),
+                self.work_at(overtaken.replaced),
+            );
+        }
         match (earlier.stream, later.stream) {
             (Some(from), Some(_)) if early => format!(
                 "Before {}, call {synchronize}({}), or let that copy read its source in stream order \
@@ -241,6 +260,22 @@ impl<'a> View<'a> {
                 self.work_at(earlier),
                 self.work_at(later)
             ),
+        }
+    }
+
+    /// The entry point.
+    pub(crate) fn name(&self, op: OpRef) -> &str {
+        self.names.text(op.api)
+    }
+
+    /// Another way to have a free come after `earlier`: to free on its stream.
+    pub(crate) fn or_free_there(&self, earlier: OpRef, free: OpRef) -> String {
+        match (earlier.stream, free.stream) {
+            (Some(stream), Some(other)) if stream != other => format!(
+                " Or free on {}, if no other stream uses the memory.",
+                self.stream(stream)
+            ),
+            _ => String::new(),
         }
     }
 

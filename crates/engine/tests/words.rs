@@ -110,3 +110,28 @@ fn an_invalid_free_is_told_by_what_is_wrong_with_it() {
     let (unknown, known) = message("h = pageable 64\nfree h refused");
     assert!(unknown.contains("0x5500") && !known, "{unknown}");
 }
+
+/// B10: the wait is there, for the wrong record.
+#[test]
+fn a_record_that_was_replaced_is_named_as_the_cause() {
+    let program = |second: &str| {
+        format!(
+            "stream S1 nonblocking\nstream S2 nonblocking\nstream S3 nonblocking\n\
+             p = malloc 64\nevent E\nevent F\nlaunch a S1 p\nrecord E S1\nrecord {second} S2\n\
+             wait S3 E\nlaunch b S3 p"
+        )
+    };
+    let (_, found) = run(&program("E"));
+    assert!(found[0].ordering.contains("last recorded"), "{found:?}");
+    assert!(
+        found[0].help.starts_with("Record another event"),
+        "{found:?}"
+    );
+    assert!(run(&program("F")).1.is_empty());
+    // The replaced record did not cover the use: it is not the cause.
+    let (_, found) = run(
+        "stream S1 nonblocking\nstream S2 nonblocking\nstream S3 nonblocking\np = malloc 64\nevent E\n\
+         record E S1\nrecord E S2\nlaunch a S1 p\nwait S3 E\nlaunch b S3 p",
+    );
+    assert!(!found[0].ordering.contains("last recorded"), "{found:?}");
+}

@@ -6,10 +6,10 @@
 //! rows, so nothing hangs on colour or on the drawing.
 
 use owo_colors::{OwoColorize, Style};
-use streamcheck_engine::{Role, Timeline, TimelineOperation};
+use streamcheck_engine::{Timeline, TimelineOperation};
 
 use crate::json::{Event, Finding};
-use crate::places::missing;
+use crate::places::{missing, verb};
 use crate::story::bare_name;
 use crate::terminal::Look;
 use crate::text::{clean, count};
@@ -293,13 +293,13 @@ impl<'a> Picture<'a> {
         let mut legend = Vec::new();
         if arrows {
             legend.push(format!(
-                "n {0}{0}{1} comes after n",
+                "n {0}{0}{1} comes after call n",
                 marks.dash, marks.right
             ));
         }
         if self.missing.is_some() {
             legend.push(format!(
-                "n {}{}{} should, and does not",
+                "n {}{}{} must come after call n, and does not",
                 marks.broken, marks.cross, marks.right
             ));
         }
@@ -475,8 +475,8 @@ fn words(
     let note = event(finding, op.sequence).map_or_else(String::new, |event| {
         let lacks = missing
             .filter(|(_, to)| *to == op.sequence)
-            .map_or_else(String::new, |(from, _)| format!(", not after {from}"));
-        format!("{} {}{lacks}", marks.here, part(event.role))
+            .map_or_else(String::new, |(from, _)| format!(", not after call {from}"));
+        format!("{} {}{lacks}", marks.here, verb(event))
     });
     Words {
         call: clean(&call, LONGEST_NAME).replace('\t', " "),
@@ -493,18 +493,6 @@ fn without_beginning(place: &str, most: usize, marks: &Marks) -> String {
     }
     let rest = place.chars().skip(surplus + marks.cut.chars().count());
     marks.cut.chars().chain(rest).collect()
-}
-
-/// What a call is to the finding.
-fn part(role: Role) -> &'static str {
-    match role {
-        Role::Allocation => "allocated",
-        Role::Use => "used",
-        Role::Free => "freed",
-        Role::Copy => "copied",
-        Role::Event => "ordered",
-        Role::OtherAccess => "also accessed",
-    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use streamcheck_engine::{Role, short_kernel};
 
 use crate::json::{Event, Finding};
+use crate::lanes::short_name;
 use crate::text::{clean, count};
 use crate::{Context, Frame};
 
@@ -49,12 +50,11 @@ fn tidy(path: &Path) -> PathBuf {
     tidy
 }
 
-/// The place in `events` of the call at fault: the last use, else the last call.
+/// The place in `events` of the call at fault, the one that came last: up to there all
+/// was well.
 pub(crate) fn fault<E: Borrow<Event>>(events: &[E]) -> usize {
-    events
-        .iter()
-        .rposition(|event| event.borrow().role == Role::Use)
-        .unwrap_or(events.len().saturating_sub(1))
+    let sequence = |place: &usize| -> u64 { events[*place].borrow().sequence };
+    (0..events.len()).max_by_key(sequence).unwrap_or(0)
 }
 
 /// What should have come before what, where that is the fault: two operations' numbers.
@@ -98,6 +98,7 @@ pub(crate) fn pointed_at<'a>(
 /// What a call did to the memory, or to the order, of a finding.
 pub(crate) fn verb(event: &Event) -> &'static str {
     match event.role {
+        Role::Allocation if event.api.contains("Register") => "registered",
         Role::Allocation => "allocated",
         Role::Use => "used",
         Role::Free => "freed",
@@ -105,7 +106,7 @@ pub(crate) fn verb(event: &Event) -> &'static str {
         Role::Event if event.api.contains("Wait") => "waited",
         Role::Event if event.api.contains("Record") => "recorded",
         Role::Event => "ordered",
-        Role::OtherAccess => "also accessed",
+        Role::OtherAccess => "accessed",
     }
 }
 
@@ -117,7 +118,11 @@ pub(crate) fn call(event: &Event) -> String {
         None => clean(&event.api, LONGEST_NAME).into_owned(),
     };
     match &event.stream {
-        Some(stream) => format!("{verb} here: {name} on {}", clean(stream, LONGEST_NAME)),
+        // Its handle and kind stand once, where its creation does.
+        Some(stream) => format!(
+            "{verb} here: {name} on {}",
+            clean(short_name(stream), LONGEST_NAME)
+        ),
         None => format!("{verb} here: {name}"),
     }
 }

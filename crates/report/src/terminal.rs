@@ -195,10 +195,14 @@ fn streams(finding: &Finding) -> String {
             (None, Some((file, line))) => format!("at {}:{line}", shown_path(file)),
             _ => format!("in {}", frame_in_words(frame)),
         };
+        // A program often makes all its streams in one place.
+        let caller = stream.created.get(1).and_then(source_line);
+        let caller = caller.map_or_else(String::new, |(file, line)| {
+            format!(", called from {}:{line}", shown_path(file))
+        });
         Some(format!(
-            "{}: {}, created {place}",
-            clean(lanes::short_name(&stream.name), LONGEST_NAME),
-            clean(&stream.flags, LONGEST_NAME),
+            "{}: created {place}{caller}",
+            clean(&stream.name, LONGEST_NAME),
         ))
     });
     created.collect::<Vec<_>>().join("\n")

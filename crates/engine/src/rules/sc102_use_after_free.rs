@@ -30,14 +30,19 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
             bytes(block.size),
             view.work_at(free.op),
         ),
-        ordering: "The call that frees had returned before this work was issued; from then on no stream may be given \
-                   work on the memory, not even the one that the free is in."
-            .into(),
+        ordering: format!(
+            "Once {} has returned, no work that is submitted later may use the memory, not even on the stream of the free.",
+            view.name(free.op)
+        ),
         help: format!(
-            "Move {} behind {}, or leave that use out: once the free is called the pointer is not to be used.",
+            "Move {} after {}, or remove that use.",
             view.call_at(free.op),
             view.work_at(violation.at),
         ),
-        events: smallvec![(Role::Allocation, block.birth.op), (Role::Free, free.op), (Role::Use, violation.at)],
+        events: smallvec![
+            (Role::Allocation, block.birth.op),
+            (Role::Free, free.op),
+            (Role::Use, violation.at)
+        ],
     })
 }

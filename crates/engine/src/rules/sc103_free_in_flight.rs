@@ -38,7 +38,8 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
             view.work_at(last.op),
         ),
         ordering: view.ordering(violation.gap, &last),
-        help: view.missing_edge(last.op, violation.at, violation.gap),
+        help: view.missing_edge(last.op, violation.at, violation.gap)
+            + &view.or_free_there(last.op, violation.at),
         events: smallvec![
             (Role::Allocation, block.birth.op),
             (Role::Use, last.op),

@@ -40,7 +40,8 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
             view.work_at(birth.op),
         ),
         ordering: view.ordering(violation.gap, &birth),
-        help: view.missing_edge(birth.op, violation.at, violation.gap),
+        help: view.missing_edge(birth.op, violation.at, violation.gap)
+            + &view.or_free_there(birth.op, violation.at),
         events: smallvec![(Role::Allocation, birth.op), (Role::Free, violation.at)],
     })
 }

@@ -73,9 +73,9 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
                     view.work_at(first.op)
                 ),
                 format!(
-                    "Remove {} or the one before it, {}, and clear the pointer after the free.",
-                    view.call_at(violation.at),
+                    "Remove one of the two frees, {} or {}, and clear the pointer after the free.",
                     view.call_at(first.op),
+                    view.call_at(violation.at),
                 ),
             )
         }

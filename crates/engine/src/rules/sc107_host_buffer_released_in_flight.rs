@@ -4,7 +4,7 @@
 //! library's `free` knows nothing of the device.
 
 use smallvec::smallvec;
-use streamcheck_model::FreeKind;
+use streamcheck_model::{FreeKind, MemoryKind};
 
 use super::RuleCode;
 use super::violation::{Free, Text, Violation};
@@ -24,6 +24,13 @@ pub(crate) fn check(free: &Free<'_>, allocation: &Allocation, found: &mut Vec<Vi
 
 pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
     let (block, last) = (violation.block?, violation.after?);
+    let mut help = view.missing_edge(last.op, violation.at, violation.gap);
+    if block.kind == MemoryKind::Registered && !view.name(violation.at).starts_with("cu") {
+        help.push_str(&format!(
+            " Registered memory also needs {} before it is released.",
+            view.spell(block.birth.op, "cudaHostUnregister", "cuMemHostUnregister")
+        ));
+    }
     Some(Text {
         message: format!(
             "{} releases {} of {} host memory at {:#x} while {} may still use them",
@@ -34,7 +41,7 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
             view.work_at(last.op),
         ),
         ordering: view.ordering(violation.gap, &last),
-        help: view.missing_edge(last.op, violation.at, violation.gap),
+        help,
         events: smallvec![
             (Role::Allocation, block.birth.op),
             (Role::Copy, last.op),

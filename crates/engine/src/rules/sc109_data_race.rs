@@ -58,9 +58,14 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
             ],
         });
     };
+    let mut help = view.missing_edge(other.op, violation.at, violation.gap);
+    // The bytes of copies and fills are known; how far a kernel reaches is not.
+    if view.kernel(violation.at).is_none() && view.kernel(other.op).is_none() {
+        help.push_str(" If the two are to touch different bytes, check their pointers and sizes.");
+    }
     Some(Text {
         message: format!(
-            "{} and {} access the same memory at {:#x} ({} of {} memory), in no order, and one may write",
+            "{} and {} both access {:#x}, inside {} of {} memory, in no order, and one may write",
             view.work(violation.at),
             view.work_at(other.op),
             violation.address,
@@ -68,7 +73,7 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
             block.kind.label(),
         ),
         ordering: view.ordering(violation.gap, &other),
-        help: view.missing_edge(other.op, violation.at, violation.gap),
+        help,
         events: smallvec![
             (Role::Allocation, block.birth.op),
             (Role::OtherAccess, other.op),
