@@ -380,8 +380,9 @@ fn parse(text: &str) -> Element {
 /// children in their order.
 type ElementRule<'a> = (&'a str, &'a [&'a str], &'a [&'a str], &'a [&'a str]);
 
-/// The rules of the schema that Jenkins' xUnit plugin publishes for JUnit: which elements
-/// and attributes there are, which must be there, and in which order.
+/// What readers of JUnit's format know: which elements and attributes there are, which must
+/// be there, and in which order. No one schema has them all: that of Jenkins' xUnit plugin
+/// lacks `skipped` of all suites, and a test case's `file` and `line`.
 fn check_junit(root: &Element) {
     let rules: [ElementRule<'_>; 9] = [
         (
