@@ -10,6 +10,8 @@
 //! What a machine lacks is left out, and standard error says so; with `RECIPES_REQUIRED=1`
 //! it is a failure.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::env;
 use std::fs;
@@ -19,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use common::rules;
 use fixtures::{Build, Stage, fixtures, repository, stage};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -332,14 +335,6 @@ fn yaml(kitchen: &Kitchen, text: &str) -> Value {
     );
     assert!(output.status.success(), "{}", both(&output));
     serde_json::from_slice(&output.stdout).expect("JSON")
-}
-
-fn rules(report: &Value) -> Vec<&str> {
-    let findings = report["findings"].as_array().map_or(&[][..], Vec::as_slice);
-    findings
-        .iter()
-        .filter_map(|finding| finding["rule"].as_str())
-        .collect()
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! Replays of recorded traces: whole, killed, cut off, several at once.
 
+mod common;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use common::rules;
 use serde_json::Value;
 use streamcheck_model::text::Program;
 use streamcheck_model::trace::{Frame, Header, ProcessFacts, Writer};
@@ -106,14 +109,6 @@ fn report(path: &Path) -> Value {
     fs::read(path).map_or(Value::Null, |text| {
         serde_json::from_slice(&text).expect("JSON")
     })
-}
-
-fn rules(report: &Value) -> Vec<&str> {
-    let findings = report["findings"].as_array().map_or(&[][..], Vec::as_slice);
-    findings
-        .iter()
-        .filter_map(|finding| finding["rule"].as_str())
-        .collect()
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! Real runs: the staged command, the preload library, the simulated CUDA.
 
+mod common;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use common::rules;
 use fixtures::{Build, fixtures, stage};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -79,14 +82,6 @@ fn report(path: &Path) -> Value {
     fs::read(path).map_or(Value::Null, |text| {
         serde_json::from_slice(&text).expect("JSON")
     })
-}
-
-fn rules(report: &Value) -> Vec<&str> {
-    let findings = report["findings"].as_array().map_or(&[][..], Vec::as_slice);
-    findings
-        .iter()
-        .filter_map(|finding| finding["rule"].as_str())
-        .collect()
 }
 
 #[test]

@@ -501,13 +501,7 @@ mod tests {
 
     use super::*;
     use crate::json::tests::finding;
-
-    const LOOK: Look = Look {
-        color: false,
-        links: false,
-        unicode: true,
-        width: 100,
-    };
+    use crate::terminal::tests::LOOK;
 
     /// Operations (number, lane, kernel or call) and edges over some lanes.
     fn timeline(

@@ -441,13 +441,13 @@ impl Diagnostic for Story {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::fs;
 
     use super::*;
     use crate::json::tests::{finding, frame};
 
-    const LOOK: Look = Look {
+    pub(crate) const LOOK: Look = Look {
         color: false,
         links: false,
         unicode: true,
