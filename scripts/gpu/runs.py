@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -68,18 +69,32 @@ def clean_env(extra=None):
 
 
 def start(command, env, cwd, timeout):
-    """Runs a command; (exit code or None past the time limit, stdout, stderr)."""
+    """Runs a command; (exit code or None past the time limit, stdout, stderr). No process of it stays."""
     try:
-        done = subprocess.run([str(word) for word in command], env=env, cwd=cwd, timeout=timeout,
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              errors="replace")
-        return done.returncode, done.stdout, done.stderr
-    except subprocess.TimeoutExpired as expired:
-        text = [part.decode(errors="replace") if isinstance(part, bytes) else part or ""
-                for part in (expired.stdout, expired.stderr)]
-        return None, *text
+        child = subprocess.Popen([str(word) for word in command], env=env, cwd=cwd, text=True, errors="replace",
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 start_new_session=True)
     except OSError as error:
         return 127, "", f"{command[0]}: {error.strerror}"
+    try:
+        stdout, stderr = child.communicate(timeout=timeout)
+        return child.returncode, stdout, stderr
+    except subprocess.TimeoutExpired:
+        end_group(child)
+        try:
+            return None, *child.communicate(timeout=5)
+        except subprocess.TimeoutExpired:  # somebody out of the group holds the pipes
+            return None, "", ""
+    finally:
+        end_group(child)
+
+
+def end_group(child):
+    """Ends a process that has a session of its own, and its children."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
 
 
 def tail(text, lines=6):
@@ -107,15 +122,30 @@ def read_report(outcome, report):
     outcome.blind = ", ".join(filter(None, [outcome.blind, *spots]))
 
 
-def preloaded(args, command, env, label):
-    """Runs a command under the preload and reads the reports of all its processes."""
+def run_folder(args, label):
+    """An empty folder for a run: what it writes, and its reports."""
     folder = Path(args.build_dir) / "runs" / label
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    env = clean_env({**env, "LD_PRELOAD": str(args.preload),
-                     "STREAMCHECK_JSON": str(folder / "report.%p.json")})
-    code, stdout, stderr = start(command, env, folder, args.timeout)
+    return folder
+
+
+def preload_env(args, env, folder):
+    """The environment of a run under the preload that reports to a folder."""
+    return clean_env({**env, "LD_PRELOAD": str(args.preload),
+                      "STREAMCHECK_JSON": str(folder / "report.%p.json")})
+
+
+def preloaded(args, command, env, label):
+    """Runs a command under the preload and reads the reports of all its processes."""
+    folder = run_folder(args, label)
+    code, stdout, stderr = start(command, preload_env(args, env, folder), folder, args.timeout)
     (folder / "stderr").write_text(stderr)
+    return judged(folder, code, stdout, stderr, args.timeout)
+
+
+def judged(folder, code, stdout, stderr, timeout):
+    """What a run under the preload came to, by its exit code and the reports in its folder."""
     outcome = Outcome([], set(), stdout=stdout)
     for path in sorted(folder.glob("report.*json*")):
         try:
@@ -126,7 +156,7 @@ def preloaded(args, command, env, label):
     outcome.codes.sort()
     must_end = GATE_FAILED if "error" in outcome.levels else 0
     if code is None:
-        outcome.trouble = f"still running after {args.timeout} s"
+        outcome.trouble = f"still running after {timeout} s"
     elif code != must_end:
         outcome.trouble = f"exit {code}, not {must_end}"
     elif outcome.operations == 0 and not outcome.trouble:
