@@ -1,5 +1,7 @@
 //! `cargo xtask demo` and `cargo xtask test`: what the README promises, from a
-//! fresh clone, with Rust and a C compiler.
+//! fresh clone, with Rust and a C compiler. `cargo xtask bench`: what the tool costs.
+
+mod bench;
 
 use std::env;
 use std::io::{self, Write};
@@ -13,6 +15,11 @@ const USAGE: &str = "\
 cargo xtask demo   build everything and watch two faults being found, without a GPU
 cargo xtask test   run the whole test suite
 cargo xtask stage  build the preload library, the command and the simulated CUDA
+cargo xtask bench  measure what the preload library, built for release, adds to a CUDA call
+    --json             as JSON
+    --rounds N         rounds of native and preloaded runs in turn, 5 by default
+    --over BACKEND     standin (default), or static-sim: the simulated CUDA by its static cudart
+    --loop NAME        this loop only; may be repeated
 ";
 
 fn main() -> ExitCode {
@@ -22,6 +29,9 @@ fn main() -> ExitCode {
         ["demo"] => demo(),
         ["test"] => test(),
         ["stage"] => stage().and_then(|stage| say(&format!("{}\n", stage.root.display()))),
+        ["bench", ref options @ ..] => bench::Options::parse(options)
+            .and_then(|options| bench::bench(&options))
+            .and_then(|text| say(&text)),
         ["--help" | "-h" | "help"] => say(USAGE),
         _ => {
             tell(USAGE);
