@@ -313,6 +313,14 @@ unsafe extern "C" fn munmap(_address: *mut c_void, _size: usize) -> i32 {
     libc_asm!(REAL_MUNMAP, COUNT, slow_munmap)
 }
 
+/// Finds the real functions before the application calls any of them: `dlerror` calls
+/// `realloc` while it holds what a `dlsym` frees.
+pub(crate) fn prepare() {
+    real(&REAL_FREE, c"free");
+    real(&REAL_REALLOC, c"realloc");
+    real(&REAL_MUNMAP, c"munmap");
+}
+
 fn real(place: &AtomicUsize, name: &core::ffi::CStr) -> usize {
     let known = place.load(Relaxed);
     if known != 0 {

@@ -490,3 +490,14 @@ fn look_ups_say_what_they_say_without_the_library() {
         );
     }
 }
+
+#[test]
+fn dlerror_may_be_the_first_to_call_realloc() {
+    let with = run(&mut preloaded(plain_program("dlerror")));
+    assert_eq!(
+        (with.code, with.stdout.as_str()),
+        (Some(0), "whole\n"),
+        "{}",
+        with.stderr
+    );
+}
