@@ -36,9 +36,11 @@ LOOP_MODES = (NATIVE, "none", "caller", "full")
 # Seconds kept back to end everything and write it down.
 RESERVE = 8
 # Seconds for a Python program to end.
-ENDING_LIMIT = 15
+ENDING_LIMIT = 20
 # Seconds for a run or a timing, for all imports, and for PyTorch under compute-sanitizer, which may never end.
 RUN_LIMIT, IMPORTS_LIMIT, SANITIZED_STEPS_LIMIT = 30, 75, 40
+# Seconds after which loops that failed under compute-sanitizer are left at that.
+SANITIZED_LOOPS_LIMIT = 40
 
 
 @dataclasses.dataclass
@@ -160,13 +162,20 @@ def cell(samples, mode):
     return f"n/a: {why[0][:36]}"
 
 
-def reasons(row, samples):
-    """Lines that say in full why runs of a row have no time."""
-    found = {}
-    for sample in samples:
-        if sample.failed:
-            found.setdefault(sample.failed, []).append(sample.mode)
-    return [f"{row}, {', '.join(dict.fromkeys(modes))}: {why[:400]}" for why, modes in found.items()]
+def reasons(rows):
+    """Lines that say in full why runs have no time, each reason once for all the rows and modes that it is true of."""
+    modes_of = {}  # {reason: {row: modes}}
+    for row, samples in rows.items():
+        for sample in samples:
+            if sample.failed:
+                modes_of.setdefault(sample.failed, {}).setdefault(row, {})[sample.mode] = True
+    lines = []
+    for why, found in modes_of.items():
+        alike = {}  # {modes: rows}
+        for row, modes in found.items():
+            alike.setdefault(", ".join(modes), []).append(row)
+        lines += [f"{', '.join(rows)} ({modes}): {why[:400]}" for modes, rows in alike.items()]
+    return lines
 
 
 def read_loops(stdout):
@@ -180,6 +189,12 @@ def read_loops(stdout):
         if failed:
             found[failed[1]] = Sample("", failed=failed[2])
     return found
+
+
+def complaint(log):
+    """Why compute-sanitizer ended, by its log."""
+    errors = re.findall(r"Error: (.*)", log)
+    return " ".join(errors or tail(log, 2))
 
 
 class Worker:
@@ -389,7 +404,7 @@ class Bench:
 
     def run_loops(self, mode, sanitized=False, wrap=lambda words, folder: words):
         """One run of all loops. Those that a run does not come to are tried in one of their own."""
-        todo = list(LOOPS)
+        todo, begin = list(LOOPS), time.monotonic()
         while todo:
             if self.left() < 2:
                 self.skipped.append(f"{', '.join(loop.name for loop in todo)}: {mode}")
@@ -409,18 +424,27 @@ class Bench:
                 self.rows[loop.name].append(dataclasses.replace(
                     found[loop.name], mode=mode, position=None if sanitized else 0))
             todo = [loop for loop in todo if loop.name not in found]
-            if todo:  # the first of them is what it did not come through
+            if todo:  # the first of them is what it did not come through, or else all of them
                 why = f"still running after {limit:.0f} s" if code is None else \
-                    f"exit {code}: {' '.join(tail(stderr, 1) or tail(self.log(folder), 1))}"
-                self.rows[todo.pop(0).name].append(Sample(mode, failed=why, position=None))
+                    f"exit {code}: {' '.join(tail(stderr, 1)) or complaint(self.log(folder))}"
+                lost = 1 if found or code is None else len(todo)
+                if sanitized and time.monotonic() - begin > SANITIZED_LOOPS_LIMIT:
+                    lost = len(todo)
+                for loop in todo[:lost]:
+                    self.rows[loop.name].append(Sample(mode, failed=why, position=None))
+                todo = todo[lost:]
             if sanitized:
-                errors = re.search(r"ERROR SUMMARY: ([1-9]\d*) errors?", self.log(folder))
-                if errors:
-                    self.notes.append(f"loops, {mode}: it reports {errors[1]} errors")
+                self.count_errors("loops", mode, folder)
 
     def log(self, folder):
         """What compute-sanitizer wrote."""
         return "\n".join(path.read_text(errors="replace") for path in folder.glob("sanitizer*.log"))
+
+    def count_errors(self, who, mode, folder):
+        """Notes how many errors compute-sanitizer found in a program that has none."""
+        errors = re.search(r"ERROR SUMMARY: ([1-9]\d*) errors?", self.log(folder))
+        if errors:
+            self.notes.append(f"{who}, {mode}: it reports {int(errors[1]):,} errors")
 
     def loops(self, _):
         """The loops natively and with each kind of stacks, in turns."""
@@ -497,16 +521,15 @@ class Bench:
         code, stdout, stderr = start(command, clean_env({**program.env, "PYTHONDONTWRITEBYTECODE": "1"}), folder, limit)
         (folder / "output").write_text(stdout + stderr)
         answers = [line[len("bench: "):] for line in stdout.splitlines() if line.startswith("bench: ")]
-        errors = re.search(r"ERROR SUMMARY: ([1-9]\d*) errors?", self.log(folder))
-        if errors:
-            self.notes.append(f"training, {tool.mode('all')}: it reports {errors[1]} errors")
+        self.count_errors("training", tool.mode("all"), folder)
         sample = Sample(tool.mode("all"), position=None)
         try:
             answer = json.loads(answers[-1])
             sample.median_ns, sample.min_ns = answer["median_us"] * 1e3, answer["min_us"] * 1e3
         except (IndexError, ValueError, KeyError, TypeError):
-            sample.failed = f"still running after {limit:.0f} s" if code is None else \
-                f"exit {code}: {' '.join(answers[-1:] or tail(stderr, 1) or tail(self.log(folder), 1))}"
+            said = f"; it had said {answers[-1]}" if answers else ""
+            sample.failed = f"still running after {limit:.0f} s{said}" if code is None else \
+                f"exit {code}: {' '.join(tail(stderr, 1)) or complaint(self.log(folder))}{said}"
         self.rows[f"{program.name}/train"].append(sample)
 
     # All of it.
@@ -558,8 +581,8 @@ class Bench:
                 lines += [f"{who}, {mode}: {message[:300]}" for message in outcome.messages[:4]]
         for row, samples in self.rows.items():
             lines += [f"{row}, {mode}: its results differ from the native ones" for mode in differing(samples)]
-            if native_time(samples) is not None:
-                lines += reasons(row, [s for s in samples if s.mode in LOOP_MODES and s.mode != NATIVE])
+        lines += reasons({row: [s for s in samples if s.mode in LOOP_MODES and s.mode != NATIVE]
+                          for row, samples in self.rows.items() if native_time(samples) is not None})
         return list(dict.fromkeys(lines + self.broken))
 
     def verdict(self, who):
@@ -590,11 +613,11 @@ class Bench:
 
     def remarks(self):
         """Lines beside the tables, of what is not wrong."""
-        lines, faults = [], self.faults()
+        lines = []
         if self.verdict("loops") != "-":
             lines.append(f"loops preloaded: {self.verdict('loops')}")
+        lines += [line for line in reasons(self.rows) if line not in self.faults()]
         for row, samples in self.rows.items():
-            lines += [line for line in reasons(row, samples) if line not in faults]
             if len({s.checksum for s in samples if s.mode == NATIVE and not s.failed and s.position == 0}) > 1:
                 lines.append(f"{row}: results differ natively from run to run; not compared")
         lines += self.notes

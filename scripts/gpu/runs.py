@@ -90,11 +90,15 @@ def start(command, env, cwd, timeout):
 
 
 def end_group(child):
-    """Ends a process that has a session of its own, and its children."""
-    try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
+    """Ends a process that has a session of its own, and all of that session."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            # Behind the name: state, parent, group, session.
+            session = int((folder / "stat").read_text().rpartition(")")[2].split()[3])
+            if session == child.pid:
+                os.kill(int(folder.name), signal.SIGKILL)
+        except (OSError, ValueError, IndexError):
+            pass  # it has ended meanwhile, or is somebody else's
 
 
 def tail(text, lines=6):

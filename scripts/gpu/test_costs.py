@@ -83,6 +83,39 @@ def bench(**given):
     return Bench(args, "/none/nvcc", time.monotonic())
 
 
+class Complaints(unittest.TestCase):
+    def test_why_compute_sanitizer_ended(self):
+        self.assertEqual(costs.complaint("========= COMPUTE-SANITIZER\n========= Error: Device not supported\n"
+                                         "========= Please see the documentation\n"), "Device not supported")
+        self.assertEqual(costs.complaint("========= one\n========= two\n"), "========= one ========= two")
+
+
+class Loops(unittest.TestCase):
+    """Runs of a script in place of loops.cu."""
+
+    def run_script(self, body):
+        holder = tempfile.TemporaryDirectory()
+        self.addCleanup(holder.cleanup)
+        found = bench(build_dir=holder.name)
+        found.program = Path(holder.name) / "loops"
+        found.program.write_text(f"#!/bin/sh\n{body}\n")
+        found.program.chmod(0o755)
+        found.run_loops("native")
+        self.assertTrue(all(len(found.rows[loop.name]) == 1 for loop in costs.LOOPS))
+        return found.runs, {loop.name: found.rows[loop.name][0].failed for loop in costs.LOOPS}
+
+    def test_loops_after_one_that_kills_the_process_have_a_run_of_their_own(self):
+        runs, failed = self.run_script("for word; do case $word in copy:*) echo gone >&2; exit 3;; esac\n"
+                                       "echo loop ${word%%:*} median 9 min 8 checksum 7; done")
+        self.assertEqual(runs, 2)
+        self.assertEqual(failed, {**dict.fromkeys(failed, ""), "copy": "exit 3: gone"})
+
+    def test_a_process_that_dies_at_once_is_not_tried_again(self):
+        runs, failed = self.run_script("echo gone >&2; exit 3")
+        self.assertEqual(runs, 1)
+        self.assertEqual(failed, dict.fromkeys(failed, "exit 3: gone"))
+
+
 class Tables(unittest.TestCase):
     def setUp(self):
         self.bench = bench()
@@ -108,30 +141,30 @@ class Tables(unittest.TestCase):
                                       "SC201, 1 of 1 runs as allowed"]])
 
     def test_only_what_the_tool_did_is_a_fault(self):
-        self.assertEqual(self.bench.faults(), ["copy, full: still running after 30 s"])
+        self.assertEqual(self.bench.faults(), ["copy (full): still running after 30 s"])
         self.bench.outcomes += [("torch", "full", Outcome(["SC103"], {"error"}, messages=["SC103 ×1: freed"])),
                                 ("jax", "caller", Outcome([], set(), trouble="exit 139, not 0"))]
         self.bench.rows["launch"][1].checksum = "2"
         self.assertEqual(self.bench.faults(), [
             "torch, full: SC103", "torch, full: SC103 ×1: freed", "jax, caller: exit 139, not 0",
-            "launch, caller: its results differ from the native ones", "copy, full: still running after 30 s"])
+            "launch, caller: its results differ from the native ones", "copy (full): still running after 30 s"])
 
     def test_reasons_stand_in_full_below_the_tables(self):
         remarks = self.bench.remarks()
-        self.assertIn("graph-launch, native, full: cudaGraphInstantiate: operation not supported", remarks)
+        self.assertIn("graph-launch (native, full): cudaGraphInstantiate: operation not supported", remarks)
         self.assertIn("loops preloaded: none, 1 of 1 runs as allowed", remarks)
 
     def test_markdown_and_json(self):
         self.bench.rows["launch"][3].failed = "a | b"
         page = gpu_check().markdown([("GPU", "H200")], bench=self.bench)
         self.assertIn("| launch, 4 pointers | 3,600 ns | - |", page)
-        self.assertIn("- wrong: copy, full: still running after 30 s", page)
+        self.assertIn("- wrong: copy (full): still running after 30 s", page)
         widths = {line.count("|") - line.count("\\|") for line in page.splitlines() if line.startswith("| ")}
         self.assertEqual(widths, {8, 7})  # headings, rules and rows of two tables
         data = json.loads(json.dumps(self.bench.data([("GPU", "H200")])))
         self.assertEqual(data["rows"]["launch"]["native_ns"], 3600)
         self.assertEqual(len(data["rows"]["launch"]["samples"]), 7)
-        self.assertEqual(data["faults"], ["copy, full: still running after 30 s"])
+        self.assertEqual(data["faults"], ["copy (full): still running after 30 s"])
 
 
 class Budget(unittest.TestCase):
