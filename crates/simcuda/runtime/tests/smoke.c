@@ -268,7 +268,7 @@ static void errors(void) {
   IS(cudaMemcpy(plain, plain, 8, 7), 21);
   IS(cudaMemcpy(NULL, plain, 8, H2D), 1);
   IS(cudaSetDevice(7), 101);
-  IS(cudaStreamBeginCapture(again, 0), 801);
+  IS(cudaStreamBeginCapture(NULL, 0), 900);
   CHECK(!strcmp(cudaGetErrorName(400), "cudaErrorInvalidResourceHandle"));
   CHECK(!strcmp(cudaGetErrorString(2), "out of memory"));
   attributes_t at;

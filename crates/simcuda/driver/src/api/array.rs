@@ -21,6 +21,7 @@ struct ArrayDescriptor {
 
 fn create(array: Out<u64>, extents: [usize; 3], format: (u32, u32, u32)) -> Status {
     session(|s| {
+        s.safe()?;
         array.wanted()?;
         let handle = s.add_array(extents, format)?;
         array.put(handle)
@@ -56,7 +57,13 @@ fn linear(
     session(|s| {
         let (target, source) = (target.address(s, length)?, source.address(s, length)?);
         let lane = s.lane(stream, per_thread)?;
-        copy(s, lane, Transfer::linear(target, source, length), waits)
+        copy(
+            s,
+            lane,
+            Transfer::linear(target, source, length),
+            waits,
+            None,
+        )
     })
 }
 
@@ -71,6 +78,7 @@ api! {
     }
     "cuArrayDestroy" 2000 => cuArrayDestroy(array: u64) {
         session(|s| {
+            s.safe()?;
             let array = s.arrays.remove(array).ok_or(INVALID_HANDLE)?;
             // Taken out first, as for any memory; then as a plain free in practice: the device is waited for.
             let allocation = s.forget(array.address, |kind| kind == Kind::Array)?;

@@ -50,6 +50,7 @@ fn submit(
         if lane.barrier == Barrier::Legacy {
             return Err(INVALID_VALUE);
         }
+        s.not_captured(lane)?;
         let mut works: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
         let copies = copies(s).map_err(|Fault(index, code)| {
             fault = index;

@@ -12,8 +12,16 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// Waits for all work of a context (0: the current one), and of the green ones that are part of it.
+/// `cuCtxSynchronize`: what is captured cannot be waited for.
 fn synchronize(s: &mut Session, context: u64) -> Status {
+    let (handle, _) = s.context(context)?;
+    let family = s.family(handle);
+    s.nothing_captured(|context| family.contains(&context))?;
+    wait_for_all(s, context)
+}
+
+/// Waits for all work of a context (0: the current one), and of the green ones that are part of it.
+fn wait_for_all(s: &mut Session, context: u64) -> Status {
     let (handle, _) = s.context(context)?;
     let family = s.family(handle);
     let streams = s.streams_of(|other, _| family.contains(&other));
@@ -23,7 +31,7 @@ fn synchronize(s: &mut Session, context: u64) -> Status {
 }
 
 fn destroy(s: &mut Session, context: u64) -> Status {
-    synchronize(s, context)?;
+    wait_for_all(s, context)?;
     s.remove_context(context);
     if session::current_context() == context {
         session::set_current_context(0);
@@ -73,10 +81,13 @@ fn create(context: Out<u64>, flags: u32, device: i32) -> Status {
 pub(super) fn record(s: &mut Session, context: u64, event: u64) -> Status {
     let (handle, _) = s.context(context)?;
     check_context(s, event, handle)?;
+    let family = s.family(handle);
+    s.nothing_captured(|context| family.contains(&context))?;
     let time = Arc::new(AtomicU64::new(0));
     let past = s.gather(handle, Work::Stamp(time.clone()));
     if let Some(event) = s.events.get_mut(event) {
         event.record = Some((past, time));
+        event.captured = None;
     }
     s.submitted();
     Ok(())
@@ -85,6 +96,8 @@ pub(super) fn record(s: &mut Session, context: u64, event: u64) -> Status {
 /// Makes all that the context will be given wait for an event; one that was never recorded is no wait.
 pub(super) fn wait(s: &mut Session, context: u64, event: u64) -> Status {
     let (handle, _) = s.context(context)?;
+    let family = s.family(handle);
+    s.nothing_captured(|context| family.contains(&context))?;
     let record = &s.events.get(event).ok_or(INVALID_HANDLE)?.record;
     if let Some((past, _)) = record.clone() {
         s.gate(handle, &past);

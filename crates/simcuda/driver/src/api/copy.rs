@@ -1,21 +1,66 @@
 //! Linear copies, with NVIDIA's rules of which calls wait ("API synchronization behavior" of the driver manual).
 
-use crate::abi::Status;
+use crate::abi::{Copy3d, Copy3dSide, Status};
 use crate::error::INVALID_CONTEXT;
+use crate::sim::graph::{Action, CopyNode};
 use crate::sim::memory::Place;
 use crate::sim::sched::Work;
 use crate::sim::session::{Session, session};
 use crate::sim::state::Lane;
-use crate::sim::transfer::Transfer;
+use crate::sim::transfer::{Side, Transfer};
 
-/// Submits a copy and waits as far as its kind demands. `waits`: the call is the synchronous flavour.
-pub(super) fn copy(s: &mut Session, lane: Lane, transfer: Transfer, waits: bool) -> Status {
+/// `CU_MEMORYTYPE_UNIFIED`: the address tells.
+const UNIFIED: u32 = 4;
+
+/// A copy of bytes by address, as a node of a graph is described.
+fn described(transfer: Transfer) -> Copy3d {
+    let side = |side: Side| Copy3dSide {
+        x: 0,
+        y: 0,
+        z: 0,
+        lod: 0,
+        kind: UNIFIED,
+        host: 0,
+        device: side.address,
+        array: 0,
+        context: 0,
+        pitch: side.pitch,
+        height: side.layer.checked_div(side.pitch).unwrap_or(0),
+    };
+    Copy3d {
+        source: side(transfer.source),
+        target: side(transfer.target),
+        extent: [transfer.width, transfer.height, transfer.depth],
+    }
+}
+
+/// Submits a copy and waits as far as its kind demands. `waits`: the call is the synchronous flavour; `params`: the
+/// call's own description, where it has one.
+pub(super) fn copy(
+    s: &mut Session,
+    lane: Lane,
+    transfer: Transfer,
+    waits: bool,
+    params: Option<Copy3d>,
+) -> Status {
+    let capture = s.capturing_unless(waits, lane)?;
     let target = s.place(transfer.target.address, transfer.extent(transfer.target))?;
     let source = s.place(transfer.source.address, transfer.extent(transfer.source))?;
     if transfer.is_empty() {
         return Ok(());
     }
     let on_device = |place| matches!(place, Place::Device | Place::Managed);
+    if let Some(capture) = capture {
+        // Nothing is staged, and nobody waits: the graph's launches read and write host memory too.
+        let copy = CopyNode {
+            transfer,
+            params: params.unwrap_or_else(|| described(transfer)),
+            context: lane.context,
+        };
+        return s
+            .capture_node(capture, lane, Action::Copy(Box::new(copy)))
+            .map(|_| ());
+    }
     if source == Place::Pageable && on_device(target) {
         // Staged: the source may be reused on return, and the transfer to the device may still be pending.
         if waits {
@@ -67,7 +112,13 @@ fn linear(
 ) -> Status {
     session(|s| {
         let lane = s.lane(stream, per_thread)?;
-        copy(s, lane, Transfer::linear(target, source, length), waits)
+        copy(
+            s,
+            lane,
+            Transfer::linear(target, source, length),
+            waits,
+            None,
+        )
     })
 }
 
@@ -80,7 +131,13 @@ fn between_peers(
     session(|s| {
         are_contexts(s, [target_context, source_context])?;
         let lane = s.lane(stream, per_thread)?;
-        copy(s, lane, Transfer::linear(target, source, length), waits)
+        copy(
+            s,
+            lane,
+            Transfer::linear(target, source, length),
+            waits,
+            None,
+        )
     })
 }
 

@@ -57,7 +57,8 @@ fn side(s: &State, operand: &Copy3dSide, extent: [usize; 3]) -> Status<Side> {
     })
 }
 
-fn transfer(s: &State, c: &Copy3d) -> Status<Transfer> {
+/// The bytes that a description names.
+pub(super) fn transfer(s: &State, c: &Copy3d) -> Status<Transfer> {
     let [width, height, depth] = c.extent;
     Ok(Transfer {
         target: side(s, &c.target, c.extent)?,
@@ -72,7 +73,7 @@ fn three_dimensional(c: Copy3d, stream: u64, per_thread: bool, waits: bool) -> S
     session(|s| {
         let lane = s.lane(stream, per_thread)?;
         let transfer = transfer(s, &c)?;
-        copy(s, lane, transfer, waits)
+        copy(s, lane, transfer, waits, Some(c))
     })
 }
 

@@ -1,10 +1,11 @@
 //! Events.
 
 use crate::abi::{Out, Status};
-use crate::error::{INVALID_HANDLE, INVALID_VALUE, NOT_READY};
+use crate::error::{CAPTURED_EVENT, INVALID_HANDLE, INVALID_VALUE, NOT_READY};
+use crate::sim::graph::Action;
 use crate::sim::sched::Work;
 use crate::sim::session::{Session, session};
-use crate::sim::state::{Event, State};
+use crate::sim::state::{Event, Lane, State};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,15 +24,39 @@ pub(super) fn check_context(s: &State, event: u64, context: u64) -> Status {
     }
 }
 
-fn record(event: u64, stream: u64, per_thread: bool) -> Status {
+/// `CU_EVENT_RECORD_EXTERNAL` and `CU_EVENT_WAIT_EXTERNAL`: a node of the graph that is captured, and nothing to a
+/// stream that is not.
+const EXTERNAL: u32 = 1;
+
+/// Whether a record or a wait is to be a node of its own.
+pub(super) fn external(s: &mut State, lane: Lane, flags: u32) -> Status<bool> {
+    match flags {
+        0 => Ok(false),
+        EXTERNAL => match s.capturing(lane)? {
+            Some(_) => Ok(true),
+            None => Err(INVALID_VALUE),
+        },
+        _ => Err(INVALID_VALUE),
+    }
+}
+
+fn record(event: u64, stream: u64, per_thread: bool, flags: u32) -> Status {
     session(|s| {
         let lane = s.lane(stream, per_thread)?;
         check_context(s, event, lane.context)?;
+        if external(s, lane, flags)? {
+            return s.capture_external(lane, Action::RecordEvent(event));
+        }
+        if let Some(capture) = s.capturing(lane)? {
+            s.capture_record(capture, lane, event);
+            return Ok(());
+        }
         let time = Arc::new(AtomicU64::new(0));
         s.submit(lane, Vec::new(), Work::Stamp(time.clone()));
         let past = s.sched.past(lane.id);
         if let Some(event) = s.events.get_mut(event) {
             event.record = Some((past, time));
+            event.captured = None;
         }
         s.submitted();
         Ok(())
@@ -54,6 +79,14 @@ fn time(s: &Session, event: u64) -> Status<u64> {
 
 fn elapsed(milliseconds: Out<f32>, start: u64, end: u64) -> Status {
     session(|s| {
+        for event in [start, end] {
+            if s.events
+                .get(event)
+                .is_some_and(|event| event.captured.is_some())
+            {
+                return Err(CAPTURED_EVENT);
+            }
+        }
         // A wrong handle is told before "not ready".
         let (start, end) = match (time(s, start), time(s, end)) {
             (Err(INVALID_HANDLE), _) | (_, Err(INVALID_HANDLE)) => return Err(INVALID_HANDLE),
@@ -78,24 +111,22 @@ api! {
             }
             let (context, _) = s.context(0)?;
             let timed = flags & DISABLE_TIMING == 0;
-            let handle = s.events.insert(Event { context, timed, interprocess, record: None });
+            let handle = s.events.insert(Event { context, timed, interprocess, record: None, captured: None });
             event.put(handle)
         })
     }
     "cuEventDestroy" 2000 => cuEventDestroy(event: u64) { destroy(event) }
     "cuEventDestroy" 4000 => cuEventDestroy_v2(event: u64) { destroy(event) }
     "cuEventRecord" 2000 => cuEventRecord / cuEventRecord_ptsz |per_thread| (event: u64, stream: u64) {
-        record(event, stream, per_thread)
+        record(event, stream, per_thread, 0)
     }
     "cuEventRecordWithFlags" 11010 => cuEventRecordWithFlags / cuEventRecordWithFlags_ptsz |per_thread|
                                       (event: u64, stream: u64, flags: u32) {
-        if flags > 1 {
-            return Err(INVALID_VALUE);
-        }
-        record(event, stream, per_thread)
+        record(event, stream, per_thread, flags)
     }
     "cuEventQuery" 2000 => cuEventQuery(event: u64) {
         session(|s| {
+            s.event_not_captured(event)?;
             let Some((past, _)) = s.events.get(event).ok_or(INVALID_HANDLE)?.record.clone() else { return Ok(()) };
             let done = |s: &Session| s.sched.is_done(past.point);
             if done(s) || s.step() && done(s) { Ok(()) } else { Err(NOT_READY) }
@@ -103,6 +134,7 @@ api! {
     }
     "cuEventSynchronize" 2000 => cuEventSynchronize(event: u64) {
         session(|s| {
+            s.event_not_captured(event)?;
             if let Some((past, _)) = s.events.get(event).ok_or(INVALID_HANDLE)?.record.clone() {
                 s.run_to(past.point);
                 s.trim_pools();

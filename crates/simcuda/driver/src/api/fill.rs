@@ -1,42 +1,40 @@
 //! Fills: `cuMemset…`.
 
 use crate::abi::Status;
-use crate::error::INVALID_VALUE;
-use crate::sim::dma;
+use crate::sim::fill::Fill;
+use crate::sim::graph::Action;
 use crate::sim::memory::Place;
 use crate::sim::sched::Work;
 use crate::sim::session::session;
 
-/// Fills `height` rows of `count` elements of `pattern`.
+/// Fills `height` rows of `width` elements of `pattern`.
 fn fill(
     (target, pitch): (u64, usize),
     pattern: &[u8],
-    (count, height): (usize, usize),
+    (width, height): (usize, usize),
     (stream, per_thread, waits): (u64, bool, bool),
 ) -> Status {
-    let width = count.checked_mul(pattern.len()).ok_or(INVALID_VALUE)?;
-    if !target.is_multiple_of(pattern.len() as u64) || height > 1 && pitch < width {
-        return Err(INVALID_VALUE);
-    }
-    let gaps = pitch.saturating_mul(height.saturating_sub(1));
-    let extent = if width == 0 || height == 0 {
-        0
-    } else {
-        gaps.saturating_add(width)
-    };
+    let mut value = [0; 4];
+    value[..pattern.len()].copy_from_slice(pattern);
     session(|s| {
         let lane = s.lane(stream, per_thread)?;
-        let place = s.place(target, extent as u64)?;
-        if place == Place::Pageable && extent > 0 {
-            return Err(INVALID_VALUE);
-        }
-        let pattern = pattern.to_vec();
-        let run = move || {
-            for row in 0..height {
-                dma::fill(target + (row * pitch) as u64, &pattern, width);
-            }
+        let fill = Fill {
+            target,
+            pitch,
+            value: u32::from_le_bytes(value),
+            element: pattern.len() as u32,
+            width,
+            height,
+            context: lane.context,
         };
-        let point = s.submit(lane, Vec::new(), Work::Device(Box::new(run)));
+        let capture = s.capturing_unless(waits, lane)?;
+        let place = fill.check(s)?;
+        if let Some(capture) = capture {
+            return s
+                .capture_node(capture, lane, Action::Fill(fill))
+                .map(|_| ());
+        }
+        let point = s.submit(lane, Vec::new(), Work::Device(Box::new(move || fill.run())));
         s.submitted();
         // Synchronous fills do not wait either, except on memory that the host sees.
         if waits && place != Place::Device {

@@ -1,67 +1,279 @@
-//! Stream capture and graphs: not simulated. A stream is never capturing, and beginning a capture fails; what a capture
-//! would record belongs in a module of [`crate::sim`], beside the scheduler that runs work at once.
+//! Graphs: making and destroying them, their nodes and edges.
 
-use crate::abi::Out;
-use crate::error::{INVALID_VALUE, NOT_SUPPORTED};
+use super::capture::edges;
+use crate::abi::{In, Out, Status, Text};
+use crate::error::{INVALID_VALUE, LOSSY_QUERY, NOT_FOUND};
+use crate::sim::graph::{Edge, Owner, WHOLE};
 use crate::sim::session::session;
-use std::ffi::c_void;
+use crate::sim::state::State;
+use std::fmt::Write;
 
-/// `CU_STREAM_CAPTURE_STATUS_NONE`.
-const NOT_CAPTURING: u32 = 0;
+const NO_EDGES: Out<Edge> = Out(std::ptr::null_mut());
 
-api! {
-    "cuStreamBeginCapture" 10000 => cuStreamBeginCapture / cuStreamBeginCapture_ptsz |per_thread| (stream: u64) {
-        session(|s| s.lane(stream, per_thread))?;
-        Err(NOT_SUPPORTED)
+/// Gives out as many handles as there is room for; without a place for them, how many there are.
+fn give(handles: &[u64], out: Out<u64>, count: Out<usize>) -> Status {
+    if out.0.is_null() {
+        return count.put(handles.len());
     }
-    "cuStreamBeginCapture" 10010 => cuStreamBeginCapture_v2 / cuStreamBeginCapture_v2_ptsz |per_thread|
-                                    (stream: u64, _mode: u32) {
-        session(|s| s.lane(stream, per_thread))?;
-        Err(NOT_SUPPORTED)
+    let room = In(count.0.cast_const()).get()?;
+    for at in 0..room {
+        Out(out.0.wrapping_add(at)).put(handles.get(at).copied().unwrap_or(0))?;
     }
-    "cuStreamEndCapture" 10000 => cuStreamEndCapture / cuStreamEndCapture_ptsz |per_thread|
-                                  (stream: u64, _graph: *mut c_void) {
-        session(|s| s.lane(stream, per_thread))?;
-        Err(NOT_SUPPORTED)
+    count.put(handles.len().min(room))
+}
+
+/// The same for edges: where they come from, where they lead, and what they are. `tells`: the caller can be told of
+/// edges that are not whole.
+fn give_edges(
+    all: &[(u64, u64, Edge)],
+    (from, to, data): (Out<u64>, Out<u64>, Out<Edge>),
+    count: Out<usize>,
+) -> Status {
+    if from.0.is_null() && to.0.is_null() {
+        return count.put(all.len());
     }
-    "cuStreamIsCapturing" 10000 => cuStreamIsCapturing / cuStreamIsCapturing_ptsz |per_thread|
-                                   (stream: u64, status: Out<u32>) {
-        session(|s| s.lane(stream, per_thread))?;
-        status.put(NOT_CAPTURING)
+    if data.0.is_null() && all.iter().any(|&(.., edge)| edge != WHOLE) {
+        return Err(LOSSY_QUERY);
     }
-    "cuStreamGetCaptureInfo" 10010 => cuStreamGetCaptureInfo / cuStreamGetCaptureInfo_ptsz |per_thread|
-                                      (stream: u64, status: Out<u32>, _id: *mut u64) {
-        session(|s| s.lane(stream, per_thread))?;
-        status.put(NOT_CAPTURING)
+    let room = In(count.0.cast_const()).get()?;
+    for at in 0..room {
+        let (source, target, edge) = all.get(at).copied().unwrap_or((0, 0, WHOLE));
+        for (out, value) in [(from, source), (to, target)] {
+            if !out.0.is_null() {
+                Out(out.0.wrapping_add(at)).put(value)?;
+            }
+        }
+        if !data.0.is_null() {
+            Out(data.0.wrapping_add(at)).put(edge)?;
+        }
     }
-    "cuStreamGetCaptureInfo" 11030 => cuStreamGetCaptureInfo_v2 / cuStreamGetCaptureInfo_v2_ptsz |per_thread|
-                                      (stream: u64, status: Out<u32>, _id: *mut u64, _graph: *mut c_void,
-                                       _dependencies: *mut c_void, _count: *mut usize) {
-        session(|s| s.lane(stream, per_thread))?;
-        status.put(NOT_CAPTURING)
+    count.put(all.len().min(room))
+}
+
+fn edges_of(s: &State, graph: u64) -> Status<Vec<(u64, u64, Edge)>> {
+    let mut all = Vec::new();
+    for &to in &s.graph(graph)?.nodes {
+        let needs = &s.node(to)?.needs;
+        all.extend(needs.iter().map(|&(from, edge)| (from, to, edge)));
     }
-    "cuStreamGetCaptureInfo" 12030 => cuStreamGetCaptureInfo_v3 / cuStreamGetCaptureInfo_v3_ptsz |per_thread|
-                                      (stream: u64, status: Out<u32>, _id: *mut u64, _graph: *mut c_void,
-                                       _dependencies: *mut c_void, _edges: *mut c_void, _count: *mut usize) {
-        session(|s| s.lane(stream, per_thread))?;
-        status.put(NOT_CAPTURING)
-    }
-    "cuThreadExchangeStreamCaptureMode" 10010 => cuThreadExchangeStreamCaptureMode(mode: Out<u32>) {
-        if mode.0.is_null() {
+    Ok(all)
+}
+
+const NOWHERE: Out<u64> = Out(std::ptr::null_mut());
+
+fn dependencies(node: u64, nodes: Out<u64>, data: Out<Edge>, count: Out<usize>) -> Status {
+    session(|s| {
+        let needs = &s.node(node)?.needs;
+        let all: Vec<_> = needs
+            .iter()
+            .map(|&(from, edge)| (from, node, edge))
+            .collect();
+        give_edges(&all, (nodes, NOWHERE, data), count)
+    })
+}
+
+fn dependents(node: u64, nodes: Out<u64>, data: Out<Edge>, count: Out<usize>) -> Status {
+    session(|s| {
+        let mut all = Vec::new();
+        for &to in &s.node(node)?.then {
+            let needs = &s.node(to)?.needs;
+            let own = needs.iter().filter(|&&(from, _)| from == node);
+            all.extend(own.map(|&(_, edge)| (node, to, edge)));
+        }
+        give_edges(&all, (NOWHERE, nodes, data), count)
+    })
+}
+
+fn connect(graph: u64, from: In<u64>, to: In<u64>, data: In<Edge>, count: usize) -> Status {
+    session(|s| {
+        s.graph(graph)?;
+        let (sources, targets) = (edges(from, data, count)?, to.list(count)?);
+        for (&(from, edge), &to) in sources.iter().zip(&targets) {
+            s.check_edges(graph, &[(from, edge)])?;
+            let target = s.node(to)?;
+            let there = target.needs.iter().any(|&(other, _)| other == from);
+            if target.graph != graph || to == from || there {
+                return Err(INVALID_VALUE);
+            }
+        }
+        for ((from, edge), to) in sources.into_iter().zip(targets) {
+            s.add_edge(from, to, edge);
+        }
+        Ok(())
+    })
+}
+
+fn disconnect(graph: u64, from: In<u64>, to: In<u64>, data: In<Edge>, count: usize) -> Status {
+    session(|s| {
+        s.graph(graph)?;
+        let (sources, targets) = (edges(from, data, count)?, to.list(count)?);
+        if count > 0 && !s.is_free_to_change(graph) {
             return Err(INVALID_VALUE);
         }
-        mode.put(0)
+        for (&(from, edge), &to) in sources.iter().zip(&targets) {
+            if s.node(to)?.graph != graph || !s.node(to)?.needs.contains(&(from, edge)) {
+                return Err(INVALID_VALUE);
+            }
+        }
+        for ((from, edge), to) in sources.into_iter().zip(targets) {
+            s.remove_edge(from, to, edge);
+        }
+        Ok(())
+    })
+}
+
+/// `CUgraphNodeType`, in words.
+const KINDS: [&str; 14] = [
+    "KERNEL",
+    "MEMCPY",
+    "MEMSET",
+    "HOST",
+    "GRAPH",
+    "EMPTY",
+    "WAIT_EVENT",
+    "EVENT_RECORD",
+    "EXT_SEMAS_SIGNAL",
+    "EXT_SEMAS_WAIT",
+    "MEM_ALLOC",
+    "MEM_FREE",
+    "BATCH_MEM_OP",
+    "CONDITIONAL",
+];
+
+/// The graph in DOT, its nodes by number.
+fn dot(s: &State, graph: u64) -> Status<String> {
+    let mut text = String::from("digraph dot {\n");
+    for &handle in &s.graph(graph)?.nodes {
+        let node = s.node(handle)?;
+        let kind = KINDS.get(node.action.kind() as usize).unwrap_or(&"UNKNOWN");
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "  node_{} [label=\"{}\\n{kind}\"];",
+            node.number, node.number
+        );
     }
-    "cuGraphCreate" 10000 => cuGraphCreate(_graph: *mut c_void, _flags: u32) { Err(NOT_SUPPORTED) }
-    "cuGraphDestroy" 10000 => cuGraphDestroy(_graph: u64) { Err(NOT_SUPPORTED) }
-    "cuGraphInstantiate" 11000 => cuGraphInstantiateWithFlags(_exec: *mut c_void, _graph: u64, _flags: u64) {
-        Err(NOT_SUPPORTED)
+    for (from, to, _) in edges_of(s, graph)? {
+        let _ = writeln!(
+            text,
+            "  node_{} -> node_{};",
+            s.node(from)?.number,
+            s.node(to)?.number
+        );
     }
-    "cuGraphExecDestroy" 10000 => cuGraphExecDestroy(_exec: u64) { Err(NOT_SUPPORTED) }
-    "cuGraphUpload" 11010 => cuGraphUpload / cuGraphUpload_ptsz |_per_thread| (_exec: u64, _stream: u64) {
-        Err(NOT_SUPPORTED)
+    text.push_str("}\n");
+    Ok(text)
+}
+
+api! {
+    "cuGraphCreate" 10000 => cuGraphCreate(graph: Out<u64>, flags: u32) {
+        session(|s| {
+            graph.wanted()?;
+            if flags != 0 {
+                return Err(INVALID_VALUE);
+            }
+            let handle = s.add_graph(Owner::Application);
+            graph.put(handle)
+        })
     }
-    "cuGraphLaunch" 10000 => cuGraphLaunch / cuGraphLaunch_ptsz |_per_thread| (_exec: u64, _stream: u64) {
-        Err(NOT_SUPPORTED)
+    "cuGraphDestroy" 10000 => cuGraphDestroy(graph: u64) {
+        session(|s| {
+            if s.graph(graph)?.owner != Owner::Application || s.is_being_captured(graph) {
+                return Err(INVALID_VALUE);
+            }
+            s.remove_graph(graph);
+            Ok(())
+        })
+    }
+    "cuGraphClone" 10000 => cuGraphClone(clone: Out<u64>, original: u64) {
+        session(|s| {
+            clone.wanted()?;
+            let handle = s.clone_graph(original, Owner::Application)?;
+            clone.put(handle)
+        })
+    }
+    "cuGraphNodeFindInClone" 10000 => cuGraphNodeFindInClone(node: Out<u64>, original: u64, clone: u64) {
+        session(|s| {
+            let id = s.node(original)?.id;
+            let found = s.graph(clone)?.nodes.iter().copied();
+            let mut found = found.filter(|&handle| s.node(handle).is_ok_and(|node| node.original == Some(id)));
+            node.put(found.next().ok_or(INVALID_VALUE)?)
+        })
+    }
+    "cuGraphNodeGetType" 10000 => cuGraphNodeGetType(node: u64, kind: Out<u32>) {
+        session(|s| kind.put(s.node(node)?.action.kind()))
+    }
+    "cuGraphNodeGetContainingGraph" 13010 => cuGraphNodeGetContainingGraph(node: u64, graph: Out<u64>) {
+        session(|s| graph.put(s.node(node)?.graph))
+    }
+    "cuGraphNodeGetLocalId" 13010 => cuGraphNodeGetLocalId(node: u64, id: Out<u32>) {
+        session(|s| id.put(s.node(node)?.number))
+    }
+    "cuGraphNodeGetToolsId" 13010 => cuGraphNodeGetToolsId(node: u64, id: Out<u64>) {
+        session(|s| id.put(s.node(node)?.id))
+    }
+    "cuGraphGetId" 13010 => cuGraphGetId(graph: u64, id: Out<u32>) {
+        session(|s| id.put(s.graph(graph)?.id as u32))
+    }
+    "cuGraphGetNodes" 10000 => cuGraphGetNodes(graph: u64, nodes: Out<u64>, count: Out<usize>) {
+        session(|s| give(&s.graph(graph)?.nodes, nodes, count))
+    }
+    "cuGraphGetRootNodes" 10000 => cuGraphGetRootNodes(graph: u64, nodes: Out<u64>, count: Out<usize>) {
+        session(|s| {
+            let all = s.graph(graph)?.nodes.iter().copied();
+            let roots: Vec<u64> = all.filter(|&node| s.node(node).is_ok_and(|node| node.needs.is_empty())).collect();
+            give(&roots, nodes, count)
+        })
+    }
+    "cuGraphGetEdges" 10000 => cuGraphGetEdges(graph: u64, from: Out<u64>, to: Out<u64>, count: Out<usize>) {
+        session(|s| give_edges(&edges_of(s, graph)?, (from, to, NO_EDGES), count))
+    }
+    "cuGraphGetEdges" 12030 => cuGraphGetEdges_v2(graph: u64, from: Out<u64>, to: Out<u64>, data: Out<Edge>,
+                                                  count: Out<usize>) {
+        session(|s| give_edges(&edges_of(s, graph)?, (from, to, data), count))
+    }
+    "cuGraphNodeGetDependencies" 10000 => cuGraphNodeGetDependencies(node: u64, nodes: Out<u64>, count: Out<usize>) {
+        dependencies(node, nodes, NO_EDGES, count)
+    }
+    "cuGraphNodeGetDependencies" 12030 => cuGraphNodeGetDependencies_v2(node: u64, nodes: Out<u64>, data: Out<Edge>,
+                                                                       count: Out<usize>) {
+        dependencies(node, nodes, data, count)
+    }
+    "cuGraphNodeGetDependentNodes" 10000 => cuGraphNodeGetDependentNodes(node: u64, nodes: Out<u64>,
+                                                                         count: Out<usize>) {
+        dependents(node, nodes, NO_EDGES, count)
+    }
+    "cuGraphNodeGetDependentNodes" 12030 => cuGraphNodeGetDependentNodes_v2(node: u64, nodes: Out<u64>,
+                                                                           data: Out<Edge>, count: Out<usize>) {
+        dependents(node, nodes, data, count)
+    }
+    "cuGraphAddDependencies" 10000 => cuGraphAddDependencies(graph: u64, from: In<u64>, to: In<u64>, count: usize) {
+        connect(graph, from, to, In(std::ptr::null()), count)
+    }
+    "cuGraphAddDependencies" 12030 => cuGraphAddDependencies_v2(graph: u64, from: In<u64>, to: In<u64>,
+                                                                data: In<Edge>, count: usize) {
+        connect(graph, from, to, data, count)
+    }
+    "cuGraphRemoveDependencies" 10000 => cuGraphRemoveDependencies(graph: u64, from: In<u64>, to: In<u64>,
+                                                                   count: usize) {
+        disconnect(graph, from, to, In(std::ptr::null()), count)
+    }
+    "cuGraphRemoveDependencies" 12030 => cuGraphRemoveDependencies_v2(graph: u64, from: In<u64>, to: In<u64>,
+                                                                      data: In<Edge>, count: usize) {
+        disconnect(graph, from, to, data, count)
+    }
+    "cuGraphDestroyNode" 10000 => cuGraphDestroyNode(node: u64) {
+        session(|s| {
+            let graph = s.node(node)?.graph;
+            if !s.is_free_to_change(graph) || s.is_being_captured(graph) {
+                return Err(INVALID_VALUE);
+            }
+            s.remove_node(node);
+            Ok(())
+        })
+    }
+    "cuGraphDebugDotPrint" 11030 => cuGraphDebugDotPrint(graph: u64, path: Text, _flags: u32) {
+        let (text, path) = (session(|s| dot(s, graph))?, path.get()?);
+        std::fs::write(path, text).map_err(|_| NOT_FOUND)
     }
 }

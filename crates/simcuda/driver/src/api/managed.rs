@@ -64,6 +64,7 @@ fn prefetch(
         check_managed(s, address, length)?;
         check_location(s, location)?;
         let lane = s.lane(stream, per_thread)?;
+        s.not_captured(lane)?;
         s.submit(lane, Vec::new(), Work::Marker);
         s.submitted();
         Ok(())
@@ -128,6 +129,7 @@ impl Batch {
             if lane.barrier == Barrier::Legacy {
                 return Err(INVALID_VALUE);
             }
+            s.not_captured(lane)?;
             let ranges = self.ranges(s)?;
             if let Some(locations) = &locations {
                 self.check_locations(s, locations)?;
@@ -193,6 +195,7 @@ api! {
                 return Err(INVALID_VALUE);
             }
             let lane = s.lane(stream, per_thread)?;
+            s.not_captured(lane)?;
             s.submit(lane, Vec::new(), Work::Marker);
             s.submitted();
             Ok(())

@@ -18,6 +18,10 @@ pub(super) fn synchronize_device(s: &mut Session, device: i32) {
 }
 
 fn free_device(s: &mut Session, address: u64) -> Status {
+    s.safe()?;
+    if let Some(freed) = s.free_graph_memory(address, |_| None) {
+        return freed;
+    }
     let freeable = |kind| {
         matches!(
             kind,
@@ -42,6 +46,7 @@ fn free_device(s: &mut Session, address: u64) -> Status {
 fn host_alloc(pointer: Out<u64>, size: usize, flags: u32) -> Status {
     session(|s| {
         pointer.wanted()?;
+        s.safe()?;
         if flags & !7 != 0 {
             return Err(INVALID_VALUE);
         }
@@ -53,6 +58,7 @@ fn host_alloc(pointer: Out<u64>, size: usize, flags: u32) -> Status {
 fn host_register(address: u64, size: usize, flags: u32) -> Status {
     session(|s| {
         let (context, _) = s.context(0)?;
+        s.safe()?;
         let size = size as u64;
         let end = address
             .checked_add(size)
@@ -189,6 +195,7 @@ api! {
     "cuMemAlloc" 3020 => cuMemAlloc_v2(pointer: Out<u64>, size: usize) {
         session(|s| {
             pointer.wanted()?;
+            s.safe()?;
             let address = s.allocate(size as u64, Kind::Device)?;
             pointer.put(address)
         })
@@ -198,6 +205,7 @@ api! {
         session(|s| {
             pointer.wanted()?;
             pitch.wanted()?;
+            s.safe()?;
             let row = width.checked_next_multiple_of(PITCH).filter(|_| matches!(element, 4 | 8 | 16)).ok_or(INVALID_VALUE)?;
             let size = row.checked_mul(height).ok_or(INVALID_VALUE)?;
             let address = s.allocate(size as u64, Kind::Device)?;
@@ -208,6 +216,7 @@ api! {
     "cuMemAllocManaged" 6000 => cuMemAllocManaged(pointer: Out<u64>, size: usize, flags: u32) {
         session(|s| {
             pointer.wanted()?;
+            s.safe()?;
             if !matches!(flags & 3, 1 | 2) || flags & !7 != 0 {
                 return Err(INVALID_VALUE);
             }
@@ -247,6 +256,7 @@ api! {
             return Ok(());
         }
         session(|s| {
+            s.safe()?;
             let allocation = s.forget(address, |kind| matches!(kind, Kind::Host(_)))?;
             synchronize_device(s, allocation.device);
             s.release(address, &allocation, None);
@@ -262,6 +272,7 @@ api! {
     "cuMemHostUnregister" 4000 => cuMemHostUnregister(address: u64) {
         session(|s| {
             s.context(0)?;
+            s.safe()?;
             let registered = s.registered.remove(&address).ok_or(HOST_MEMORY_NOT_REGISTERED)?;
             let device = s.contexts.get(registered.context).map_or(0, |context| context.device);
             synchronize_device(s, device);

@@ -39,6 +39,7 @@ macro_rules! api {
 mod age;
 mod array;
 mod batch;
+mod capture;
 mod context;
 mod copy;
 mod copy_box;
@@ -47,6 +48,10 @@ mod event;
 mod external_memory;
 mod fill;
 mod graph;
+mod graph_exec;
+mod graph_memory;
+mod graph_node;
+mod graph_params;
 mod green;
 mod ipc;
 mod launch;
@@ -62,7 +67,7 @@ mod stream_value;
 mod unsupported;
 mod virtual_memory;
 
-use crate::abi::{Out, Text};
+use crate::abi::{In, Out, Status, Text};
 use crate::error::{self, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED};
 use crate::sim::session;
 use std::collections::HashMap;
@@ -87,6 +92,7 @@ static ENTRIES: LazyLock<HashMap<&'static str, Vec<Entry>>> = LazyLock::new(|| {
         entries(),
         array::entries(),
         batch::entries(),
+        capture::entries(),
         context::entries(),
         copy::entries(),
         copy_box::entries(),
@@ -95,6 +101,9 @@ static ENTRIES: LazyLock<HashMap<&'static str, Vec<Entry>>> = LazyLock::new(|| {
         external_memory::entries(),
         fill::entries(),
         graph::entries(),
+        graph_exec::entries(),
+        graph_memory::entries(),
+        graph_node::entries(),
         green::entries(),
         ipc::entries(),
         launch::entries(),
@@ -111,6 +120,15 @@ static ENTRIES: LazyLock<HashMap<&'static str, Vec<Entry>>> = LazyLock::new(|| {
     ];
     for entry in all.into_iter().flatten() {
         by_name.entry(entry.base).or_default().push(entry);
+        // Since 12.0 the plain name means this one.
+        if entry.base == "cuGraphInstantiateWithFlags" {
+            let plain = Entry {
+                base: "cuGraphInstantiate",
+                since: 12_000,
+                ..entry
+            };
+            by_name.entry(plain.base).or_default().push(plain);
+        }
     }
     by_name
 });
@@ -139,6 +157,13 @@ fn find(symbol: &str, version: i32, flags: u64) -> Result<usize, u32> {
     } else {
         entry.legacy
     })
+}
+
+impl<T: Copy> In<T> {
+    /// The first `count` elements of a C array; a null pointer is an invalid value unless there are none.
+    fn list(self, count: usize) -> Status<Vec<T>> {
+        (0..count).map(|index| self.at(index)).collect()
+    }
 }
 
 fn environment(name: &str) -> Option<u64> {

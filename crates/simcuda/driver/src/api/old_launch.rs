@@ -1,8 +1,9 @@
 //! Launches as before CUDA 4: a function keeps the shape of its blocks and its parameters from one call to the next.
 
-use super::launch::{BUFFER_END, BUFFER_POINTER, BUFFER_SIZE, Launch, Shape};
+use super::launch::run;
 use crate::abi::{In, Status};
 use crate::error::{INVALID_HANDLE, INVALID_VALUE};
+use crate::sim::kernel::{BUFFER_END, BUFFER_POINTER, BUFFER_SIZE, KernelCall, Shape};
 use crate::sim::session::session;
 use crate::sim::state::Prepared;
 
@@ -52,13 +53,13 @@ fn launch(function: u64, grid: [i32; 2], stream: u64) -> Status {
         BUFFER_END,
     ];
     let params = In(std::ptr::null());
-    Launch {
+    let call = KernelCall {
         function,
         shape,
         params,
         extra: In(extra.as_ptr()),
-    }
-    .run(stream, false)
+    };
+    run(call, stream, false, false)
 }
 
 api! {

@@ -32,7 +32,12 @@ fn allocate(
                 s.device(device)?.current_pool
             }
         };
-        let (pool, _) = s.pool(handle)?;
+        let (pool, of) = s.pool(handle)?;
+        let device = of.device;
+        if let Some(capture) = s.capturing(lane)? {
+            let address = s.capture_allocation(capture, lane, size as u64, device)?;
+            return pointer.put(address);
+        }
         let (address, after) = s.allocate_pooled(pool, size as u64, lane.id, lane.context)?;
         let poison = move || dma::poison(address, size as u64);
         s.submit(
@@ -51,6 +56,19 @@ fn free(address: u64, stream: u64, per_thread: bool) -> Status {
         let lane = s.lane(stream, per_thread)?;
         if address == 0 {
             return Err(INVALID_VALUE);
+        }
+        if let Some(capture) = s.capturing(lane)? {
+            // As `cuda.h` says: it "must therefore be passed the address of a graph allocation".
+            return s.capture_free(capture, lane, address);
+        }
+        let freed = s.free_graph_memory(address, |s| {
+            s.submit(lane, Vec::new(), Work::Marker);
+            Some(s.sched.past(lane.id))
+        });
+        if let Some(freed) = freed {
+            freed?;
+            s.submitted();
+            return Ok(());
         }
         let allocation = s.forget(address, |kind| {
             matches!(kind, Kind::Pooled(_) | Kind::Device | Kind::Managed)

@@ -1,8 +1,10 @@
 //! Streams, and host functions in them.
 
+use super::event::external;
 use super::green::green_of;
 use crate::abi::{Out, Status};
 use crate::error::{INVALID_HANDLE, INVALID_VALUE, NOT_READY};
+use crate::sim::graph::{Action, HostCall};
 use crate::sim::sched::Work;
 use crate::sim::session::session;
 use crate::sim::state::{Barrier, NON_BLOCKING};
@@ -27,16 +29,32 @@ fn create(stream: Out<u64>, flags: u32, priority: i32) -> Status {
 fn destroy(stream: u64) -> Status {
     session(|s| {
         let lane = s.streams.remove(stream).ok_or(INVALID_HANDLE)?;
+        s.capture_lost(lane.id);
         s.sched.close(lane.id);
         s.stream_attributes.retain(|&(id, _), _| id != lane.id);
         Ok(())
     })
 }
 
-/// Appends a call of the application's.
-fn launch_host(stream: u64, per_thread: bool, run: Box<dyn FnOnce() + Send>) -> Status {
+/// Appends a call of the application's; one of a graph's nodes where the stream is captured, unless there is none for it.
+fn launch_host(
+    stream: u64,
+    per_thread: bool,
+    node: Option<HostCall>,
+    run: Box<dyn FnOnce() + Send>,
+) -> Status {
     session(|s| {
         let lane = s.lane(stream, per_thread)?;
+        match node {
+            None => s.not_captured(lane)?,
+            Some(call) => {
+                if let Some(capture) = s.capturing(lane)? {
+                    return s
+                        .capture_node(capture, lane, Action::Host(call))
+                        .map(|_| ());
+                }
+            }
+        }
         s.submit(lane, Vec::new(), Work::Host(run));
         s.submitted();
         Ok(())
@@ -53,6 +71,7 @@ fn host_function(
     launch_host(
         stream,
         per_thread,
+        Some(HostCall { function, data }),
         Box::new(move || function(data as *mut c_void)),
     )
 }
@@ -67,6 +86,8 @@ api! {
     "cuStreamSynchronize" 2000 => cuStreamSynchronize / cuStreamSynchronize_ptsz |per_thread| (stream: u64) {
         session(|s| {
             let lane = s.lane(stream, per_thread)?;
+            s.not_captured(lane)?;
+            s.safe()?;
             let last = s.sched.past(lane.id);
             s.run_to(last.point);
             s.trim_pools();
@@ -76,6 +97,8 @@ api! {
     "cuStreamQuery" 2000 => cuStreamQuery / cuStreamQuery_ptsz |per_thread| (stream: u64) {
         session(|s| {
             let lane = s.lane(stream, per_thread)?;
+            s.not_captured(lane)?;
+            s.safe()?;
             // Polling gets the device on, one operation at a time, so that "not ready" is seen and then ends.
             if s.sched.is_idle(lane.id) || s.step() && s.sched.is_idle(lane.id) { Ok(()) } else { Err(NOT_READY) }
         })
@@ -83,10 +106,14 @@ api! {
     "cuStreamWaitEvent" 3020 => cuStreamWaitEvent / cuStreamWaitEvent_ptsz |per_thread|
                                 (stream: u64, event: u64, flags: u32) {
         session(|s| {
-            if flags > 1 {
-                return Err(INVALID_VALUE);
-            }
             let lane = s.lane(stream, per_thread)?;
+            s.check_event(event)?;
+            if external(s, lane, flags)? {
+                return s.capture_external(lane, Action::WaitEvent(event));
+            }
+            if s.capture_wait(lane, event)? {
+                return Ok(());
+            }
             // An event that was never recorded is no wait at all.
             if let Some((past, _)) = s.events.get(event).ok_or(INVALID_HANDLE)?.record.clone() {
                 s.submit(lane, vec![past], Work::Marker);
@@ -144,6 +171,6 @@ api! {
     "cuStreamAddCallback" 5000 => cuStreamAddCallback / cuStreamAddCallback_ptsz |per_thread|
                                   (stream: u64, callback: Option<StreamCallback>, data: usize, flags: u32) {
         let callback = callback.filter(|_| flags == 0).ok_or(INVALID_VALUE)?;
-        launch_host(stream, per_thread, Box::new(move || callback(stream, 0, data as *mut c_void)))
+        launch_host(stream, per_thread, None, Box::new(move || callback(stream, 0, data as *mut c_void)))
     }
 }

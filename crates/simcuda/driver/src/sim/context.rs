@@ -182,6 +182,7 @@ impl State {
             }
         }
         for lane in self.streams.remove_where(|lane| lane.context == handle) {
+            self.capture_lost(lane.id);
             self.sched.close(lane.id);
         }
         self.events.remove_where(|event| event.context == handle);
@@ -195,6 +196,7 @@ impl State {
                 self.release(base, &allocation, None);
             }
         }
+        self.forget_graph_memory();
         let live = &self.allocations;
         self.arrays
             .remove_where(|array| !live.contains_key(&array.address));

@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     Static,
     /// What a CUDA array keeps its elements in.
     Array,
+    /// An allocation node's.
+    Graph,
     /// Mapped from an imported descriptor.
     Imported,
     /// On its way out: a plain allocation freed in stream order, until the stream gets there.

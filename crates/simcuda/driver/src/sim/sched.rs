@@ -5,9 +5,10 @@
 //! one each time for the same seed and calls. Event waits and the legacy stream's barriers are dependencies like any
 //! other: on a [`Past`], what a stream had been given when the dependency was made.
 
-use std::collections::{BTreeMap, VecDeque};
+use super::plan::{Given, Launch, Run};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A stream of the machine's life: never used twice, whatever becomes of its handle.
 pub(crate) type StreamId = u64;
@@ -43,20 +44,46 @@ pub(crate) enum Work {
     Wait(Box<dyn Fn() -> bool + Send>),
     /// Stamps an event with the simulated time.
     Stamp(Arc<AtomicU64>),
+    /// Holds its stream until an event is stamped, which a node of a graph does.
+    Gate(Arc<AtomicU64>),
     /// Gives an address back that was allocated outside of a pool.
     Release(u64),
+    /// Runs the nodes of a graph.
+    Launch(Box<Launch>),
+}
+
+/// An operation that [`Scheduler::start`] gave out, or one node of a launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Turn {
+    pub(crate) point: Point,
+    /// The node within the launch; empty for the operation itself.
+    path: Vec<usize>,
 }
 
 impl Work {
     /// Programs wait for it without asking CUDA: host functions, and what reads or writes values.
     fn is_awaited(&self) -> bool {
-        matches!(self, Self::Host(_) | Self::Value(_) | Self::Wait(_))
+        match self {
+            Self::Host(_) | Self::Value(_) | Self::Wait(_) => true,
+            Self::Launch(launch) => launch.plan.awaited,
+            _ => false,
+        }
+    }
+
+    /// A store may set it free, or something in it.
+    fn is_polled(&self) -> bool {
+        match self {
+            Self::Wait(_) => true,
+            Self::Launch(launch) => launch.plan.polled,
+            _ => false,
+        }
     }
 
     /// Its turn may come, as far as it depends on no other operation.
     fn may_run(&self) -> bool {
         match self {
             Self::Wait(holds) => holds(),
+            Self::Gate(time) => time.load(Ordering::Acquire) != 0,
             _ => true,
         }
     }
@@ -68,10 +95,20 @@ struct Operation {
     work: Work,
 }
 
+/// A launch that is being run.
+struct Active {
+    seq: u64,
+    run: Run,
+    given: HashMap<u64, Given>,
+    awaited: bool,
+    polled: bool,
+}
+
 #[derive(Default)]
 struct Queue {
     operations: VecDeque<Operation>,
     busy: bool,
+    active: Option<Active>,
     closed: bool,
     submitted: u64,
     done: u64,
@@ -152,7 +189,7 @@ impl Scheduler {
         let seq = queue.submitted;
         self.pending += 1;
         self.pending_awaited += usize::from(work.is_awaited());
-        self.pending_waits += usize::from(matches!(work, Work::Wait(_)));
+        self.pending_waits += usize::from(work.is_polled());
         queue.operations.push_back(Operation {
             seq,
             after: waits,
@@ -216,7 +253,7 @@ impl Scheduler {
             })
     }
 
-    /// Operations neither done nor running.
+    /// Operations neither done nor running; a launch is pending until its last node is done.
     pub(crate) fn pending(&self) -> usize {
         self.pending
     }
@@ -236,48 +273,151 @@ impl Scheduler {
         self.busy
     }
 
-    /// Takes one runnable operation, or none if all that is pending waits for something that is running, or for a value.
-    pub(crate) fn start(&mut self) -> Option<(Point, Work)> {
-        let runnable: Vec<StreamId> = self
+    /// The stream's head may run.
+    fn is_head_free(&self, queue: &Queue) -> bool {
+        !queue.busy
+            && queue.active.is_none()
+            && queue.operations.front().is_some_and(|head| {
+                head.after.iter().all(|&point| self.is_done(point)) && head.work.may_run()
+            })
+    }
+
+    /// Begins the launches whose turn has come: from then on their nodes are what may run.
+    fn begin_launches(&mut self) {
+        let begun = self.queues.iter().filter(|(_, queue)| {
+            matches!(
+                queue.operations.front(),
+                Some(Operation {
+                    work: Work::Launch(_),
+                    ..
+                })
+            ) && self.is_head_free(queue)
+        });
+        let begun: Vec<StreamId> = begun.map(|(&stream, _)| stream).collect();
+        for stream in begun {
+            let Some(queue) = self.queues.get_mut(&stream) else {
+                continue;
+            };
+            let Some(Operation { seq, work, after }) = queue.operations.pop_front() else {
+                continue;
+            };
+            let (awaited, polled) = (work.is_awaited(), work.is_polled());
+            let Work::Launch(launch) = work else { continue };
+            (launch.begin)();
+            let run = Run::new(launch.plan);
+            if run.is_over() {
+                let work = Work::Marker;
+                queue.operations.push_front(Operation { seq, work, after });
+                self.pending_awaited -= usize::from(awaited);
+                self.pending_waits -= usize::from(polled);
+            } else {
+                queue.active = Some(Active {
+                    seq,
+                    run,
+                    given: launch.given,
+                    awaited,
+                    polled,
+                });
+            }
+        }
+    }
+
+    /// Whether what a launch brought along for a node may run.
+    fn may_start(&self, given: &HashMap<u64, Given>, node: u64) -> bool {
+        given.get(&node).is_none_or(|given| {
+            given.after.iter().all(|&point| self.is_done(point)) && given.work.may_run()
+        })
+    }
+
+    /// Takes one runnable operation or node, or none if all that is pending waits for something that is running, or for
+    /// a value.
+    pub(crate) fn start(&mut self) -> Option<(Turn, Work)> {
+        self.begin_launches();
+        let counts = self
             .queues
             .iter()
-            .filter(|(_, queue)| !queue.busy)
-            .filter(|(_, queue)| {
-                queue.operations.front().is_some_and(|head| {
-                    head.after.iter().all(|&point| self.is_done(point)) && head.work.may_run()
-                })
-            })
-            .map(|(&stream, _)| stream)
-            .collect();
-        let stream = match runnable.len() {
+            .map(|(&stream, queue)| match &queue.active {
+                Some(active) => {
+                    let may = |node| self.may_start(&active.given, node);
+                    (stream, active.run.startable(&may))
+                }
+                None => (stream, usize::from(self.is_head_free(queue))),
+            });
+        let runnable: Vec<(StreamId, usize)> = counts.filter(|&(_, count)| count > 0).collect();
+        let mut which = match runnable.iter().map(|&(_, count)| count).sum() {
             0 => return None,
-            1 => runnable[0],
-            several => runnable[self.random_below(several)],
+            1 => 0,
+            several => self.random_below(several),
         };
+        let &(stream, _) = runnable.iter().find(|&&(_, count)| {
+            let found = which < count;
+            if !found {
+                which -= count;
+            }
+            found
+        })?;
+        if self.queues.get(&stream)?.active.is_some() {
+            return self.start_node(stream, which);
+        }
         let queue = self.queues.get_mut(&stream)?;
         let operation = queue.operations.pop_front()?;
         queue.busy = true;
         self.pending -= 1;
         self.pending_awaited -= usize::from(operation.work.is_awaited());
-        self.pending_waits -= usize::from(matches!(operation.work, Work::Wait(_)));
+        self.pending_waits -= usize::from(operation.work.is_polled());
         self.busy += 1;
-        Some((
-            Point {
-                stream,
-                seq: operation.seq,
-            },
-            operation.work,
-        ))
+        let point = Point {
+            stream,
+            seq: operation.seq,
+        };
+        let path = Vec::new();
+        Some((Turn { point, path }, operation.work))
     }
 
-    /// The operation that [`Scheduler::start`] gave out has run.
-    pub(crate) fn finish(&mut self, point: Point) {
-        if let Some(queue) = self.queues.get_mut(&point.stream) {
+    /// Takes number `which` of the nodes that may run of the stream's launch.
+    fn start_node(&mut self, stream: StreamId, which: usize) -> Option<(Turn, Work)> {
+        // Out of its place meanwhile: whether a node may start depends on the other streams.
+        let mut active = self.queues.get_mut(&stream)?.active.take()?;
+        let mut path = Vec::new();
+        let may = |node| self.may_start(&active.given, node);
+        let taken = active.run.take(which, &may, &mut path);
+        let work = taken.map(|taken| match taken {
+            Ok(work) => work,
+            Err(node) => active
+                .given
+                .remove(&node)
+                .map_or(Work::Marker, |given| given.work),
+        });
+        let point = Point {
+            stream,
+            seq: active.seq,
+        };
+        self.queues.get_mut(&stream)?.active = Some(active);
+        self.busy += 1;
+        work.map(|work| (Turn { point, path }, work))
+    }
+
+    /// The operation or node that [`Scheduler::start`] gave out has run.
+    pub(crate) fn finish(&mut self, turn: Turn) {
+        let point = turn.point;
+        let Some(queue) = self.queues.get_mut(&point.stream) else {
+            return;
+        };
+        self.busy -= 1;
+        if turn.path.is_empty() {
             queue.busy = false;
-            queue.done = point.seq;
-            self.busy -= 1;
-            self.forget_if_over(point.stream);
+        } else if let Some(active) = &mut queue.active {
+            active.run.finish(&turn.path);
+            if !active.run.is_over() {
+                return;
+            }
+            self.pending -= 1;
+            self.pending_awaited -= usize::from(active.awaited);
+            self.pending_waits -= usize::from(active.polled);
+            queue.active = None;
         }
+        queue.done = point.seq;
+        self.forget_if_over(point.stream);
     }
 
     /// SplitMix64: small, and every seed is a good one.
@@ -292,15 +432,15 @@ impl Scheduler {
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan::{Plan, PlanNode, Task};
     use super::*;
-    use std::sync::atomic::Ordering;
 
     /// Runs everything; the order in which the operations ran.
     fn run(sched: &mut Scheduler) -> Vec<Point> {
         let mut order = Vec::new();
-        while let Some((point, _)) = sched.start() {
-            sched.finish(point);
-            order.push(point);
+        while let Some((turn, _)) = sched.start() {
+            order.push(turn.point);
+            sched.finish(turn);
         }
         assert_eq!((sched.pending(), sched.busy()), (0, 0));
         order
@@ -412,13 +552,13 @@ mod tests {
         let (a, b) = (sched.open(), sched.open());
         let first = sched.submit(a, &[], Work::Host(Box::new(|| ())));
         assert_eq!(sched.pending_awaited(), 1);
-        let (point, _) = sched.start().unwrap();
-        assert_eq!(point, first);
+        let (turn, _) = sched.start().unwrap();
+        assert_eq!(turn.point, first);
         let past = sched.past(a);
         sched.submit(b, &[past], Work::Marker);
         assert!(sched.start().is_none());
         assert_eq!((sched.busy(), sched.pending()), (1, 1));
-        sched.finish(first);
+        sched.finish(turn);
         assert_eq!(run(&mut sched).len(), 1);
     }
 
@@ -432,13 +572,80 @@ mod tests {
         let wait = sched.submit(a, &[], Work::Wait(Box::new(holds)));
         let after = sched.submit(a, &[], Work::Marker);
         let other = sched.submit(b, &[], Work::Marker);
-        let (point, _) = sched.start().unwrap();
-        assert_eq!(point, other);
-        sched.finish(point);
+        let (turn, _) = sched.start().unwrap();
+        assert_eq!(turn.point, other);
+        sched.finish(turn);
         assert!(sched.start().is_none());
         assert_eq!((sched.pending_waits(), sched.pending_awaited()), (1, 1));
         flag.store(1, Ordering::Relaxed);
         assert_eq!(run(&mut sched), [wait, after]);
         assert_eq!((sched.pending_waits(), sched.pending_awaited()), (0, 0));
+    }
+
+    /// A launch of two nodes without an edge between them, the second of which stamps `event`.
+    fn launch(event: &Arc<AtomicU64>) -> Work {
+        let node = |id, task| PlanNode {
+            id,
+            task,
+            needs: 0,
+            then: Vec::new(),
+        };
+        let plan = Plan {
+            nodes: vec![
+                node(1, Task::Same(Arc::new(|| Work::Marker))),
+                node(2, Task::Given),
+            ],
+            ..Plan::default()
+        };
+        let work = Work::Stamp(event.clone());
+        let after = Vec::new();
+        Work::Launch(Box::new(Launch {
+            plan: Arc::new(plan),
+            given: HashMap::from([(2, Given { work, after })]),
+            begin: Box::new(|| ()),
+        }))
+    }
+
+    #[test]
+    fn a_launch_is_one_operation_and_its_nodes_run_in_any_order() {
+        let mut firsts = [false; 2];
+        for seed in 0..20 {
+            let mut sched = Scheduler::new(seed);
+            let a = sched.open();
+            let event = Arc::new(AtomicU64::new(0));
+            let before = sched.submit(a, &[], Work::Marker);
+            let graph = sched.submit(a, &[], launch(&event));
+            let after = sched.submit(a, &[], Work::Marker);
+            let mut stamps = Vec::new();
+            let mut order = Vec::new();
+            while let Some((turn, work)) = sched.start() {
+                order.push(turn.point);
+                stamps.push(matches!(work, Work::Stamp(_)));
+                assert!(sched.pending() > 0 || turn.point == after);
+                sched.finish(turn);
+            }
+            assert_eq!(order, [before, graph, graph, after]);
+            firsts[usize::from(stamps[1])] = true;
+        }
+        assert_eq!(firsts, [true; 2]);
+    }
+
+    #[test]
+    fn a_gate_opens_when_the_node_has_run() {
+        let mut sched = Scheduler::new(0);
+        let (a, b) = (sched.open(), sched.open());
+        let event = Arc::new(AtomicU64::new(0));
+        let gate = sched.submit(b, &[], Work::Gate(event.clone()));
+        assert!(sched.start().is_none());
+        sched.submit(a, &[], launch(&event));
+        while let Some((turn, work)) = sched.start() {
+            assert!(turn.point != gate || event.load(Ordering::Relaxed) != 0);
+            if let Work::Stamp(time) = work {
+                time.store(1, Ordering::Relaxed);
+            }
+            sched.finish(turn);
+        }
+        assert!(sched.is_done(gate));
+        assert_eq!((sched.pending(), sched.busy()), (0, 0));
     }
 }

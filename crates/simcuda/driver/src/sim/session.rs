@@ -4,7 +4,7 @@
 //! work, so that a program that waits for the device without asking CUDA (a flag that a host function sets, say) gets
 //! on; see [`QUIET`].
 
-use super::sched::{Point, Work};
+use super::sched::{Point, Turn, Work};
 use super::state::{Job, State};
 use crate::abi::Status;
 use crate::error::{NOT_INITIALIZED, NOT_PERMITTED, OUT_OF_MEMORY};
@@ -38,6 +38,8 @@ const CONTEXT_DEPTH: usize = 32;
 thread_local! {
     static CONTEXTS: Cell<([u64; CONTEXT_DEPTH], usize)> = const { Cell::new(([0; CONTEXT_DEPTH], 0)) };
     static NUMBER: Cell<u64> = const { Cell::new(0) };
+    /// `CUstreamCaptureMode`: how far others' captures restrict this thread.
+    static CAPTURE_MODE: Cell<u32> = const { Cell::new(0) };
     /// In a host function or a kernel's body, where CUDA must not be called.
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
@@ -75,6 +77,16 @@ pub(crate) fn thread_number() -> u64 {
         NUMBER.set(NEXT.fetch_add(1, Ordering::Relaxed));
     }
     NUMBER.get()
+}
+
+/// The calling thread's stream capture interaction mode.
+pub(crate) fn capture_mode() -> u32 {
+    CAPTURE_MODE.get()
+}
+
+/// Sets it; what it was.
+pub(crate) fn exchange_capture_mode(mode: u32) -> u32 {
+    CAPTURE_MODE.replace(mode)
 }
 
 fn lock() -> MutexGuard<'static, Option<State>> {
@@ -160,36 +172,37 @@ impl Session {
         });
     }
 
-    fn finish(&mut self, point: Point) {
+    fn finish(&mut self, turn: Turn) {
         self.tick();
-        self.sched.finish(point);
+        self.sched.finish(turn);
         if self.waiting > 0 {
             PROGRESS.notify_all();
         }
     }
 
-    /// Runs one runnable operation; `false` if there is none just now.
+    /// Runs one runnable operation or node of a graph; `false` if there is none just now.
     pub(crate) fn step(&mut self) -> bool {
-        let Some((point, work)) = self.sched.start() else {
+        let Some((turn, work)) = self.sched.start() else {
             return false;
         };
         match work {
-            Work::Marker => self.finish(point),
+            // The scheduler runs a launch node by node.
+            Work::Marker | Work::Gate(_) | Work::Launch(_) => self.finish(turn),
             Work::Stamp(time) => {
                 time.store(self.clock, Ordering::Release);
-                self.finish(point);
+                self.finish(turn);
             }
             Work::Release(address) => {
                 self.release_pending(address);
-                self.finish(point);
+                self.finish(turn);
             }
-            Work::Wait(_) => self.finish(point),
+            Work::Wait(_) => self.finish(turn),
             Work::Device(run) | Work::Value(run) => {
                 self.unlocked(|| in_callback(run));
-                self.finish(point);
+                self.finish(turn);
             }
             Work::Host(run) => {
-                self.jobs.push_back(Job { point, run });
+                self.jobs.push_back(Job { turn, run });
                 WORK.notify_all();
             }
         }
@@ -268,7 +281,7 @@ fn work() {
     loop {
         if let Some(job) = session.jobs.pop_front() {
             session.unlocked(|| in_callback(job.run));
-            session.finish(job.point);
+            session.finish(job.turn);
             continue;
         }
         if session.sched.pending() == 0 {

@@ -2,11 +2,17 @@
 
 use super::arena::Arena;
 use super::array::Array;
+use super::capture::Capture;
+use super::conditional::Condition;
 use super::context::{Context, DETACHED};
+use super::executable::Executable;
+use super::graph::{Graph, Node};
+use super::graph_memory::{GraphMemory, GraphMemoryMarks, Kept};
 use super::handle::Table;
 use super::memory::{Allocation, Mapping, Physical, Registered};
 use super::pool::Pool;
-use super::sched::{Past, Point, Scheduler, StreamId, Work};
+use super::sched::{Past, Point, Scheduler, StreamId, Turn, Work};
+use super::semaphore::Semaphore;
 use super::{dma, session};
 use crate::abi::Status;
 use crate::error::{INVALID_DEVICE, INVALID_HANDLE, OUT_OF_MEMORY, STREAM_DETACHED};
@@ -42,6 +48,7 @@ pub(crate) struct Device {
     pub(crate) flags: u32,
     pub(crate) default_pool: u64,
     pub(crate) current_pool: u64,
+    pub(crate) graph_memory_high: GraphMemoryMarks,
 }
 
 /// How a stream takes part in the legacy default stream's barriers.
@@ -68,16 +75,8 @@ pub(crate) struct Event {
     pub(crate) interprocess: bool,
     /// The newest record: what it covers, its own place, and when it completed (0: not yet).
     pub(crate) record: Option<(Arc<Past>, Arc<AtomicU64>)>,
-}
-
-/// An external semaphore. Nothing outside of this process reaches it.
-pub(crate) struct Semaphore {
-    /// It has values of the caller's choice; without them, each wait takes one signal, first come first served.
-    pub(crate) timeline: bool,
-    /// The newest value, or the number of signals.
-    pub(crate) reached: Arc<AtomicU64>,
-    /// Waits submitted so far.
-    pub(crate) waits: u64,
+    /// It was last recorded in this capture, after these nodes.
+    pub(crate) captured: Option<(u64, Vec<u64>)>,
 }
 
 /// `CUlaunchAttributeValue`.
@@ -126,7 +125,7 @@ pub(crate) struct Library {
 
 /// A host function on its way to the thread that runs it.
 pub(crate) struct Job {
-    pub(crate) point: Point,
+    pub(crate) turn: Turn,
     pub(crate) run: Box<dyn FnOnce() + Send>,
 }
 
@@ -166,6 +165,16 @@ pub(crate) struct State {
     pub(crate) physical: Table<Physical>,
     pub(crate) arrays: Table<Array>,
     pub(crate) imports: Table<Physical>,
+    pub(crate) graphs: Table<Graph>,
+    pub(crate) nodes: Table<Node>,
+    pub(crate) executables: Table<Executable>,
+    /// By an identity that is never used twice.
+    pub(crate) captures: BTreeMap<u64, Capture>,
+    /// By conditional handle.
+    pub(crate) conditions: BTreeMap<u64, Condition>,
+    /// By address.
+    pub(crate) graph_memory: BTreeMap<u64, GraphMemory>,
+    pub(crate) graph_kept: Vec<Kept>,
     next_id: u64,
 }
 
@@ -201,6 +210,13 @@ impl State {
             physical: Table::new(7),
             arrays: Table::new(8),
             imports: Table::new(12),
+            graphs: Table::new(13),
+            nodes: Table::new(14),
+            executables: Table::new(15),
+            captures: BTreeMap::new(),
+            conditions: BTreeMap::new(),
+            graph_memory: BTreeMap::new(),
+            graph_kept: Vec::new(),
             next_id: 1,
         };
         for device in 0..devices {
@@ -214,6 +230,7 @@ impl State {
                 flags: 0,
                 default_pool: pool,
                 current_pool: pool,
+                graph_memory_high: GraphMemoryMarks::default(),
             });
         }
         dma::set_device_ranges(
