@@ -1,6 +1,6 @@
 //! Linear and 2D copies, and those of variables.
 
-use crate::abi::{Copy2d, In, Status};
+use crate::abi::{Copy2d, Copy3d, Copy3dSide, In, Status};
 use crate::device::{primary, ready};
 use crate::driver::Driver;
 use crate::error::{INVALID_MEMCPY_DIRECTION, INVALID_VALUE};
@@ -72,8 +72,34 @@ fn rows(
     })
 }
 
+/// The driver's description of a copy of bytes by address.
+pub(crate) fn linear(to: u64, from: u64, length: usize, kind: u32) -> Status<Copy3d> {
+    const UNIFIED: u32 = 4;
+    if kind > DEFAULT {
+        return Err(INVALID_MEMCPY_DIRECTION);
+    }
+    let side = |device| Copy3dSide {
+        x: 0,
+        y: 0,
+        z: 0,
+        lod: 0,
+        kind: UNIFIED,
+        host: 0,
+        device,
+        array: 0,
+        context: 0,
+        pitch: length,
+        height: 1,
+    };
+    Ok(Copy3d {
+        source: side(from),
+        target: side(to),
+        extent: [length, 1, 1],
+    })
+}
+
 /// The address of `offset` into a variable, if `length` bytes from there are its own.
-fn within(driver: &Driver, symbol: usize, offset: usize, length: usize) -> Status<u64> {
+pub(crate) fn within(driver: &Driver, symbol: usize, offset: usize, length: usize) -> Status<u64> {
     let (address, size) = variable(driver, symbol)?;
     let fits = offset.checked_add(length).is_some_and(|end| end <= size);
     if fits {

@@ -28,7 +28,7 @@ pub(crate) struct Extent(pub(crate) [usize; 3]);
 /// One side of `cudaMemcpy3DParms`: an array, or a pitched pointer.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Side {
+pub(crate) struct Side {
     array: u64,
     position: [usize; 3],
     pitched: Pitched,
@@ -37,7 +37,7 @@ struct Side {
 /// `cudaMemcpy3DParms`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Params {
+pub(crate) struct Params {
     source: Side,
     target: Side,
     extent: [usize; 3],
@@ -110,12 +110,55 @@ fn params(
     })
 }
 
-fn plain(driver: &Driver, given: In<Params>) -> Status<Copy3d> {
+/// The driver's description of a copy.
+pub(crate) fn plain(driver: &Driver, given: In<Params>) -> Status<Copy3d> {
     let given = given.get()?;
     if given.kind > 4 {
         return Err(INVALID_MEMCPY_DIRECTION);
     }
     params(driver, [given.source, given.target], given.extent, [0; 2])
+}
+
+/// The opposite of [`plain`]; the kind is what the addresses say.
+pub(crate) fn told(driver: &Driver, copy: &Copy3d) -> Status<Params> {
+    const HOST: u32 = 1;
+    let side = |side: &Copy3dSide| -> Status<(Side, usize)> {
+        let mut told = Side {
+            array: 0,
+            position: [side.x, side.y, side.z],
+            pitched: Pitched {
+                address: 0,
+                pitch: 0,
+                width: 0,
+                height: 0,
+            },
+        };
+        if side.kind == ARRAY {
+            told.array = side.array;
+            let element = element_of(driver, told)?.unwrap_or(1).max(1);
+            told.position[0] /= element;
+            return Ok((told, element));
+        }
+        told.pitched = Pitched {
+            address: if side.kind == HOST {
+                side.host
+            } else {
+                side.device
+            },
+            pitch: side.pitch,
+            width: side.pitch,
+            height: side.height,
+        };
+        Ok((told, 1))
+    };
+    let ((source, of_source), (target, of_target)) = (side(&copy.source)?, side(&copy.target)?);
+    let [width, height, depth] = copy.extent;
+    Ok(Params {
+        source,
+        target,
+        extent: [width / of_source.max(of_target), height, depth],
+        kind: 4,
+    })
 }
 
 fn peers(driver: &Driver, given: In<PeerParams>) -> Status<Copy3d> {

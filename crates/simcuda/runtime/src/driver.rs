@@ -5,6 +5,7 @@ use crate::abi::{
     LaunchConfig, Location, Out, PoolProps, Status, Text,
 };
 use crate::error::{INSUFFICIENT_DRIVER, NOT_SUPPORTED};
+use crate::graph_params::KernelNode;
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
 
@@ -63,6 +64,9 @@ macro_rules! driver {
 }
 
 type Handle = u64;
+/// Arrays of nodes, and of the edges from them.
+type Nodes = In<Handle>;
+type Edges = In<[u8; 8]>;
 
 /// `CUipcMemHandle` and its like: opaque.
 #[repr(C)]
@@ -133,11 +137,97 @@ driver! {
     cuStreamAddCallback 5000 (stream: Handle, callback: Callback, data: *mut c_void, flags: u32);
     cuLaunchHostFunc 10000 (stream: Handle, function: Function, data: *mut c_void);
     cuStreamBeginCapture 10010 (stream: Handle, mode: u32);
+    cuStreamBeginCaptureToGraph 12030 (stream: Handle, graph: Handle, nodes: Nodes, edges: Edges, count: usize, mode: u32);
+    cuStreamUpdateCaptureDependencies 12030 (stream: Handle, nodes: Nodes, edges: Edges, count: usize, flags: u32);
     cuStreamEndCapture 10000 (stream: Handle, graph: *mut c_void);
     cuStreamIsCapturing 10000 (stream: Handle, status: Out<u32>);
     cuStreamGetCaptureInfo 12030 (stream: Handle, status: Out<u32>, id: *mut c_void, graph: *mut c_void,
                            dependencies: *mut c_void, edges: *mut c_void, count: *mut c_void);
     cuThreadExchangeStreamCaptureMode 10010 (mode: Out<u32>);
+
+    cuGraphCreate 10000 (graph: Out<Handle>, flags: u32);
+    cuGraphDestroy 10000 (graph: Handle);
+    cuGraphClone 10000 (clone: Out<Handle>, graph: Handle);
+    cuGraphNodeFindInClone 10000 (node: Out<Handle>, original: Handle, clone: Handle);
+    cuGraphNodeGetType 10000 (node: Handle, kind: Out<u32>);
+    cuGraphNodeGetContainingGraph 13010 (node: Handle, graph: Out<Handle>);
+    cuGraphNodeGetLocalId 13010 (node: Handle, id: Out<u32>);
+    cuGraphNodeGetToolsId 13010 (node: Handle, id: Out<u64>);
+    cuGraphGetId 13010 (graph: Handle, id: Out<u32>);
+    cuGraphGetNodes 10000 (graph: Handle, nodes: *mut c_void, count: *mut c_void);
+    cuGraphGetRootNodes 10000 (graph: Handle, nodes: *mut c_void, count: *mut c_void);
+    cuGraphGetEdges 12030 (graph: Handle, from: *mut c_void, to: *mut c_void, edges: *mut c_void, count: *mut c_void);
+    cuGraphNodeGetDependencies 12030 (node: Handle, nodes: *mut c_void, edges: *mut c_void, count: *mut c_void);
+    cuGraphNodeGetDependentNodes 12030 (node: Handle, nodes: *mut c_void, edges: *mut c_void, count: *mut c_void);
+    cuGraphAddDependencies 12030 (graph: Handle, from: Nodes, to: Nodes, edges: Edges, count: usize);
+    cuGraphRemoveDependencies 12030 (graph: Handle, from: Nodes, to: Nodes, edges: Edges, count: usize);
+    cuGraphDestroyNode 10000 (node: Handle);
+    cuGraphDebugDotPrint 11030 (graph: Handle, path: Text, flags: u32);
+    cuGraphAddNode 12030 (node: Out<Handle>, graph: Handle, nodes: Nodes, edges: Edges, count: usize, params: *mut c_void);
+    cuGraphNodeSetParams 12020 (node: Handle, params: *const c_void);
+    cuGraphNodeGetParams 13020 (node: Handle, params: *mut c_void);
+    cuGraphAddKernelNode 12000 (node: Out<Handle>, graph: Handle, nodes: Nodes, count: usize, params: In<KernelNode>);
+    cuGraphKernelNodeGetParams 12000 (node: Handle, params: Out<KernelNode>);
+    cuGraphKernelNodeSetParams 12000 (node: Handle, params: In<KernelNode>);
+    cuGraphKernelNodeGetAttribute 11000 (node: Handle, which: u32, value: *mut c_void);
+    cuGraphKernelNodeSetAttribute 11000 (node: Handle, which: u32, value: *const c_void);
+    cuGraphKernelNodeCopyAttributes 11000 (target: Handle, source: Handle);
+    cuGraphAddMemcpyNode 10000 (node: Out<Handle>, graph: Handle, nodes: Nodes, count: usize, params: In<Copy3d>,
+                          context: Handle);
+    cuGraphMemcpyNodeGetParams 10000 (node: Handle, params: Out<Copy3d>);
+    cuGraphMemcpyNodeSetParams 10000 (node: Handle, params: In<Copy3d>);
+    cuGraphAddMemsetNode 10000 (node: Out<Handle>, graph: Handle, nodes: Nodes, count: usize, params: *const c_void,
+                          context: Handle);
+    cuGraphMemsetNodeGetParams 10000 (node: Handle, params: *mut c_void);
+    cuGraphMemsetNodeSetParams 10000 (node: Handle, params: *const c_void);
+    cuGraphAddHostNode 10000 (node: Out<Handle>, graph: Handle, nodes: Nodes, count: usize, params: *const c_void);
+    cuGraphHostNodeGetParams 10000 (node: Handle, params: *mut c_void);
+    cuGraphHostNodeSetParams 10000 (node: Handle, params: *const c_void);
+    cuGraphAddChildGraphNode 10000 (node: Out<Handle>, graph: Handle, nodes: Nodes, count: usize, child: Handle);
+    cuGraphChildGraphNodeGetGraph 10000 (node: Handle, graph: Out<Handle>);
+    cuGraphAddEmptyNode 10000 (node: Out<Handle>, graph: Handle, nodes: Nodes, count: usize);
+    cuGraphAddEventRecordNode 11010 (node: Out<Handle>, graph: Handle, nodes: Nodes, count: usize, event: Handle);
+    cuGraphEventRecordNodeGetEvent 11010 (node: Handle, event: Out<Handle>);
+    cuGraphEventRecordNodeSetEvent 11010 (node: Handle, event: Handle);
+    cuGraphAddEventWaitNode 11010 (node: Out<Handle>, graph: Handle, nodes: Nodes, count: usize, event: Handle);
+    cuGraphEventWaitNodeGetEvent 11010 (node: Handle, event: Out<Handle>);
+    cuGraphEventWaitNodeSetEvent 11010 (node: Handle, event: Handle);
+    cuGraphAddExternalSemaphoresSignalNode 11020 (node: Out<Handle>, graph: Handle, nodes: Nodes, count: usize,
+                                            params: *const c_void);
+    cuGraphExternalSemaphoresSignalNodeGetParams 11020 (node: Handle, params: *mut c_void);
+    cuGraphExternalSemaphoresSignalNodeSetParams 11020 (node: Handle, params: *const c_void);
+    cuGraphAddExternalSemaphoresWaitNode 11020 (node: Out<Handle>, graph: Handle, nodes: Nodes, count: usize,
+                                          params: *const c_void);
+    cuGraphExternalSemaphoresWaitNodeGetParams 11020 (node: Handle, params: *mut c_void);
+    cuGraphExternalSemaphoresWaitNodeSetParams 11020 (node: Handle, params: *const c_void);
+    cuGraphAddMemAllocNode 11040 (node: Out<Handle>, graph: Handle, nodes: Nodes, count: usize, params: *mut c_void);
+    cuGraphMemAllocNodeGetParams 11040 (node: Handle, params: *mut c_void);
+    cuGraphAddMemFreeNode 11040 (node: Out<Handle>, graph: Handle, nodes: Nodes, count: usize, address: u64);
+    cuGraphMemFreeNodeGetParams 11040 (node: Handle, address: *mut c_void);
+    cuGraphConditionalHandleCreate 12030 (handle: Out<u64>, graph: Handle, context: Handle, value: u32, flags: u32);
+    cuDeviceGraphMemTrim 11040 (device: i32);
+    cuDeviceGetGraphMemAttribute 11040 (device: i32, which: u32, value: *mut c_void);
+    cuDeviceSetGraphMemAttribute 11040 (device: i32, which: u32, value: *mut c_void);
+    cuGraphInstantiateWithFlags 11040 (exec: Out<Handle>, graph: Handle, flags: u64);
+    cuGraphInstantiateWithParams 12000 (exec: Out<Handle>, graph: Handle, params: *mut c_void);
+    cuGraphExecDestroy 10000 (exec: Handle);
+    cuGraphExecGetFlags 12000 (exec: Handle, flags: Out<u64>);
+    cuGraphExecGetId 13010 (exec: Handle, id: Out<u32>);
+    cuGraphExecUpdate 12000 (exec: Handle, graph: Handle, result: *mut c_void);
+    cuGraphExecNodeSetParams 12020 (exec: Handle, node: Handle, params: *const c_void);
+    cuGraphExecKernelNodeSetParams 12000 (exec: Handle, node: Handle, params: In<KernelNode>);
+    cuGraphExecMemcpyNodeSetParams 10020 (exec: Handle, node: Handle, params: In<Copy3d>, context: Handle);
+    cuGraphExecMemsetNodeSetParams 10020 (exec: Handle, node: Handle, params: *const c_void, context: Handle);
+    cuGraphExecHostNodeSetParams 10020 (exec: Handle, node: Handle, params: *const c_void);
+    cuGraphExecChildGraphNodeSetParams 11010 (exec: Handle, node: Handle, child: Handle);
+    cuGraphExecEventRecordNodeSetEvent 11010 (exec: Handle, node: Handle, event: Handle);
+    cuGraphExecEventWaitNodeSetEvent 11010 (exec: Handle, node: Handle, event: Handle);
+    cuGraphExecExternalSemaphoresSignalNodeSetParams 11020 (exec: Handle, node: Handle, params: *const c_void);
+    cuGraphExecExternalSemaphoresWaitNodeSetParams 11020 (exec: Handle, node: Handle, params: *const c_void);
+    cuGraphNodeSetEnabled 11060 (exec: Handle, node: Handle, enabled: u32);
+    cuGraphNodeGetEnabled 11060 (exec: Handle, node: Handle, enabled: Out<u32>);
+    cuGraphUpload 11010 (exec: Handle, stream: Handle);
+    cuGraphLaunch 10000 (exec: Handle, stream: Handle);
 
     cuEventCreate 2000 (event: Out<Handle>, flags: u32);
     cuEventDestroy 4000 (event: Handle);

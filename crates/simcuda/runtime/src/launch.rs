@@ -11,10 +11,10 @@ use std::ffi::{c_char, c_void};
 /// `dim3`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct Dim3 {
-    x: u32,
-    y: u32,
-    z: u32,
+pub(crate) struct Dim3 {
+    pub(crate) x: u32,
+    pub(crate) y: u32,
+    pub(crate) z: u32,
 }
 
 /// `cudaLaunchConfig_t`.

@@ -105,6 +105,15 @@ pub(crate) fn kernel(driver: &Driver, function: usize) -> Status<u64> {
     Ok(kernel)
 }
 
+/// The host function that a kernel was registered for, or what came in if it was for none.
+pub(crate) fn function_of(kernel: u64) -> u64 {
+    let registry = registry();
+    let mut known = registry.kernels.iter();
+    known
+        .find(|&(_, &known)| known == kernel)
+        .map_or(kernel, |(&function, _)| function as u64)
+}
+
 fn is_kernel(driver: &Driver, handle: u64) -> Status<u64> {
     let mut name = std::ptr::null();
     driver

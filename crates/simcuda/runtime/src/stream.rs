@@ -1,6 +1,6 @@
-//! Streams, host functions in them, and the capture calls that the driver refuses.
+//! Streams, host functions in them, and their capture.
 
-use crate::abi::Out;
+use crate::abi::{In, Out};
 use crate::device::ready;
 use std::ffi::c_void;
 
@@ -70,6 +70,14 @@ export! {
         (stream: u64, status: Out<u32>, id: *mut c_void, graph: *mut c_void, dependencies: *mut c_void,
          edges: *mut c_void, count: *mut c_void) {
         ready()?.cuStreamGetCaptureInfo(per_thread, stream, status, id, graph, dependencies, edges, count)
+    }
+    cudaStreamBeginCaptureToGraph / cudaStreamBeginCaptureToGraph_ptsz |per_thread|
+        (stream: u64, graph: u64, nodes: In<u64>, edges: In<[u8; 8]>, count: usize, mode: u32) {
+        ready()?.cuStreamBeginCaptureToGraph(per_thread, stream, graph, nodes, edges, count, mode)
+    }
+    cudaStreamUpdateCaptureDependencies / cudaStreamUpdateCaptureDependencies_ptsz |per_thread|
+        (stream: u64, nodes: In<u64>, edges: In<[u8; 8]>, count: usize, flags: u32) {
+        ready()?.cuStreamUpdateCaptureDependencies(per_thread, stream, nodes, edges, count, flags)
     }
     cudaThreadExchangeStreamCaptureMode(mode: Out<u32>) { ready()?.cuThreadExchangeStreamCaptureMode(false, mode) }
 }

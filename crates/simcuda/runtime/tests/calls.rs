@@ -39,4 +39,29 @@ programs! {
     pools_live_until_their_last_allocation = "pools",
     what_others_share_is_used_and_handles_open_nowhere = "external",
     streams_say_what_they_are = "streams",
+    captured_streams_become_graphs = "captures",
+    graphs_are_built_by_hand = "graphs",
+    executables_run_and_are_changed = "executables",
+    graphs_allocate_and_free = "graph_memory",
+}
+
+#[test]
+fn a_race_within_a_graph_shows_for_some_seeds_and_never_along_an_edge() {
+    let program = stage::program("calls/graph_race.c");
+    let run = |seed: u64, ordered: bool| {
+        let mut race = Command::new(&program);
+        race.env("LD_LIBRARY_PATH", stage::libraries())
+            .env("SIMCUDA_SEED", seed.to_string());
+        if ordered {
+            race.arg("ordered");
+        }
+        race.status().unwrap().code().unwrap()
+    };
+    let outcomes: Vec<i32> = (0..16).map(|seed| run(seed, false)).collect();
+    assert!(
+        outcomes.contains(&10) && outcomes.contains(&11),
+        "{outcomes:?}"
+    );
+    assert_eq!(run(3, false), outcomes[3], "the same seed, the same order");
+    assert!((0..16).all(|seed| run(seed, true) == 11));
 }

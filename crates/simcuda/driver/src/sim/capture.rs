@@ -320,7 +320,9 @@ impl State {
         device: i32,
     ) -> Status<u64> {
         let (graph, tips) = (self.captured_graph(id)?, self.capture_tips(id, lane.id));
-        let address = self.add_graph_memory(graph, &tips, size, device)?;
+        let address = self
+            .add_graph_memory(graph, &tips, size, device)
+            .inspect_err(|_| self.invalidate(id))?;
         self.capture_node(id, lane, Action::Allocate(address, size, device))?;
         Ok(address)
     }
@@ -328,7 +330,8 @@ impl State {
     /// Adds a free of what an allocation node allocates.
     pub(crate) fn capture_free(&mut self, id: u64, lane: Lane, address: u64) -> Status {
         let graph = self.captured_graph(id)?;
-        self.check_graph_free(graph, address)?;
+        self.check_graph_free(graph, address)
+            .inspect_err(|_| self.invalidate(id))?;
         let node = self.capture_node(id, lane, Action::Free(address))?;
         self.add_graph_free(graph, address, node);
         Ok(())
