@@ -15,6 +15,10 @@ typedef struct CUctx_st *CUcontext;
 typedef cudaStream_t CUstream;
 typedef cudaEvent_t CUevent;
 typedef cudaFunction_t CUfunction;
+typedef cudaGraph_t CUgraph;
+typedef cudaGraphNode_t CUgraphNode;
+typedef cudaGraphExec_t CUgraphExec;
+typedef cudaGraphEdgeData CUgraphEdgeData;
 
 #define CUDA_SUCCESS 0
 #define CU_STREAM_DEFAULT 0
@@ -30,6 +34,17 @@ typedef cudaFunction_t CUfunction;
 #define CU_STREAM_WRITE_VALUE_DEFAULT 0
 #define CU_STREAM_MEM_OP_WAIT_VALUE_32 1
 #define CU_STREAM_MEM_OP_WRITE_VALUE_32 2
+#define CU_STREAM_CAPTURE_MODE_GLOBAL 0
+#define CU_STREAM_CAPTURE_MODE_THREAD_LOCAL 1
+#define CU_STREAM_CAPTURE_MODE_RELAXED 2
+#define CU_STREAM_CAPTURE_STATUS_NONE 0
+#define CU_STREAM_CAPTURE_STATUS_ACTIVE 1
+#define CU_EVENT_RECORD_EXTERNAL 1
+#define CU_EVENT_WAIT_EXTERNAL 1
+#define CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH 1
+#define CU_MEMORYTYPE_HOST 1
+#define CU_MEMORYTYPE_DEVICE 2
+#define CU_MEMORYTYPE_UNIFIED 4
 
 typedef struct CUmemLocation_st {
     int type, id;
@@ -68,6 +83,55 @@ typedef union CUstreamBatchMemOpParams_union {
     struct CUstreamMemOpValueParams_st waitValue, writeValue;
     unsigned long long pad[6];
 } CUstreamBatchMemOpParams;
+
+typedef struct CUDA_KERNEL_NODE_PARAMS_v2_st {
+    CUfunction func;
+    unsigned int gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+    void **kernelParams, **extra;
+    struct CUkern_st *kern;
+    CUcontext ctx;
+} CUDA_KERNEL_NODE_PARAMS;
+typedef struct CUDA_MEMSET_NODE_PARAMS_st {
+    CUdeviceptr dst;
+    size_t pitch;
+    unsigned int value, elementSize;
+    size_t width, height;
+} CUDA_MEMSET_NODE_PARAMS;
+typedef struct CUDA_HOST_NODE_PARAMS_st {
+    cudaHostFn_t fn;
+    void *userData;
+} CUDA_HOST_NODE_PARAMS;
+typedef struct CUDA_MEMCPY3D_st {
+    size_t srcXInBytes, srcY, srcZ, srcLOD;
+    int srcMemoryType;
+    const void *srcHost;
+    CUdeviceptr srcDevice;
+    cudaArray_t srcArray;
+    void *reserved0;
+    size_t srcPitch, srcHeight;
+    size_t dstXInBytes, dstY, dstZ, dstLOD;
+    int dstMemoryType;
+    void *dstHost;
+    CUdeviceptr dstDevice;
+    cudaArray_t dstArray;
+    void *reserved1;
+    size_t dstPitch, dstHeight;
+    size_t WidthInBytes, Height, Depth;
+} CUDA_MEMCPY3D;
+typedef struct CUmemPoolProps_st {
+    int allocType, handleTypes;
+    CUmemLocation location;
+    void *win32SecurityAttributes;
+    size_t maxSize;
+    unsigned short usage;
+    unsigned char reserved[54];
+} CUmemPoolProps;
+typedef struct CUDA_MEM_ALLOC_NODE_PARAMS_v1_st {
+    CUmemPoolProps poolProps;
+    const CUmemAccessDesc *accessDescs;
+    size_t accessDescCount, bytesize;
+    CUdeviceptr dptr;
+} CUDA_MEM_ALLOC_NODE_PARAMS;
 
 CUresult cuDeviceGet(CUdevice *device, int ordinal);
 CUresult cuCtxCreate(CUcontext *context, CUctxCreateParams *parameters, unsigned int flags,
@@ -118,5 +182,47 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int g
                         unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                         unsigned int block_z, unsigned int shared_bytes, CUstream stream,
                         void **args, void **extra);
+
+CUresult cuStreamBeginCapture(CUstream stream, int mode);
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
+CUresult cuStreamIsCapturing(CUstream stream, int *status);
+CUresult cuThreadExchangeStreamCaptureMode(int *mode);
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags);
+CUresult cuGraphCreate(CUgraph *graph, unsigned int flags);
+CUresult cuGraphDestroy(CUgraph graph);
+CUresult cuGraphClone(CUgraph *clone, CUgraph graph);
+CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                              size_t count, const CUDA_KERNEL_NODE_PARAMS *parameters);
+CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                              size_t count, const CUDA_MEMCPY3D *copy, CUcontext context);
+CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                              size_t count, const CUDA_MEMSET_NODE_PARAMS *parameters,
+                              CUcontext context);
+CUresult cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                            size_t count, const CUDA_HOST_NODE_PARAMS *parameters);
+CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                                  size_t count, CUgraph child);
+CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                             size_t count);
+CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                                   size_t count, CUevent event);
+CUresult cuGraphAddEventWaitNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                                 size_t count, CUevent event);
+CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                                size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *parameters);
+CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *after,
+                               size_t count, CUdeviceptr pointer);
+CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
+                                const CUgraphEdgeData *edges, size_t count);
+CUresult cuGraphInstantiate(CUgraphExec *executable, CUgraph graph, unsigned long long flags);
+CUresult cuGraphExecDestroy(CUgraphExec executable);
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec executable, CUgraphNode node,
+                                        const CUDA_KERNEL_NODE_PARAMS *parameters);
+CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec executable, CUgraphNode node,
+                                        const CUDA_MEMSET_NODE_PARAMS *parameters,
+                                        CUcontext context);
+CUresult cuGraphNodeSetEnabled(CUgraphExec executable, CUgraphNode node, unsigned int enabled);
+CUresult cuGraphUpload(CUgraphExec executable, CUstream stream);
+CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream);
 
 #endif
