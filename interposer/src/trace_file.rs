@@ -1,17 +1,19 @@
-//! The trace on disk: a shared mapping of a file that grows ahead of what is
-//! written, so that whatever was recorded is in the kernel's hands and survives
-//! the process being killed. It is cut to its true length at exit.
+//! The trace on disk: a shared mapping of the file's journal, so that whatever was recorded is
+//! in the kernel's hands and survives the process being killed, and blocks that are appended
+//! to it. It is cut to its true length at exit.
 
 use core::mem::ManuallyDrop;
-use core::sync::atomic::{AtomicU32, Ordering::Release};
+use core::sync::atomic::{AtomicU64, Ordering::Release};
 use std::fs::File;
+use std::io;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use rustc_hash::FxHashSet;
 use streamcheck_model::trace::{
-    Frame as TraceFrame, Header, Module as TraceModule, ProcessFacts, Reader, Record, Writer,
+    Frame as TraceFrame, Header, Layout, Medium, Module as TraceModule, ProcessFacts, Reader,
+    Stopped, Writer,
 };
 use streamcheck_model::{Names, Operation, StackId};
 use streamcheck_report::output::is_younger_than_this_process;
@@ -25,32 +27,19 @@ use crate::{cut_short, objects, stderr};
 /// Names that are tried for a trace.
 const NAMES: u32 = 1000;
 
-/// How far the file grows ahead, and the size of the mapping.
-const WINDOW: usize = 4 << 20;
+/// What a mapping's place in the file is a multiple of, on every machine.
 const PAGE: usize = 64 << 10;
 
 /// A trace being written.
 pub(crate) struct TraceFile {
-    writer: Writer,
-    bytes: Vec<u8>,
-    /// The program may close the descriptor and get its number for a file of its
-    /// own: it is used only while `identity` says that it is still ours.
-    file: ManuallyDrop<File>,
-    identity: (u64, u64),
+    writer: Writer<Mapped>,
     path: PathBuf,
-    map: *mut u8,
-    map_start: usize,
-    map_size: usize,
-    length: usize,
     newest_stack: u32,
     /// The addresses of Python frames that were written.
     interpreted: FxHashSet<u64>,
     generation: (u64, u64),
     modules: Vec<Module>,
 }
-
-// SAFETY: the mapping belongs to the value and is used through `&mut` alone.
-unsafe impl Send for TraceFile {}
 
 impl TraceFile {
     /// The trace that the settings ask for, or what is wrong with it.
@@ -59,7 +48,7 @@ impl TraceFile {
             return (None, None);
         };
         let path = template.expand(process);
-        match Self::open(&path, process) {
+        match Self::open(&path, process, settings.trace_limit) {
             Ok(trace) => {
                 tracing::info!("the trace goes to {}", trace.path.display());
                 (Some(trace), None)
@@ -74,10 +63,7 @@ impl TraceFile {
         }
     }
 
-    fn open(path: &Path, process: &Process) -> std::io::Result<Self> {
-        let (file, path) = claim(path, process.pid)?;
-        let identity = identity(&file)?;
-        let mut bytes = Vec::new();
+    fn open(path: &Path, process: &Process, limit: Option<u64>) -> io::Result<Self> {
         let header = Header::new(ProcessFacts {
             pid: process.pid,
             exe: process.exe.clone(),
@@ -85,24 +71,20 @@ impl TraceFile {
             host: process.host.clone(),
             rank: process.rank,
         });
-        let writer = Writer::new(&header, &mut bytes);
-        let mut trace = Self {
+        // The process may not write longer files either.
+        let limit = limit.unwrap_or(u64::MAX).min(largest_file());
+        let layout = Layout::new(&header, Some(limit))
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EFBIG))?;
+        let (file, path) = claim(path, process.pid)?;
+        let writer = Writer::begin(&layout, Mapped::new(file, &layout)?)?;
+        Ok(Self {
             writer,
-            bytes,
-            file: ManuallyDrop::new(file),
-            identity,
             path,
-            map: core::ptr::null_mut(),
-            map_start: 0,
-            map_size: 0,
-            length: 0,
             newest_stack: 0,
             interpreted: FxHashSet::default(),
             generation: (0, 0),
             modules: Vec::new(),
-        };
-        trace.flush()?;
-        Ok(trace)
+        })
     }
 
     /// Appends an operation.
@@ -114,67 +96,61 @@ impl TraceFile {
             for (address, frame) in stacks.interpreted(stacks.addresses(stack)) {
                 if self.interpreted.insert(address) {
                     let stands_for = StackId::of_interpreted(address);
-                    self.writer
-                        .frames(stands_for, &[trace_frame(frame)], &mut self.bytes);
+                    self.writer.frames(stands_for, &[trace_frame(frame)]);
                 }
             }
         }
         let addresses = |id| stacks.addresses(id);
-        self.writer
-            .operation(operation, names, addresses, &mut self.bytes);
-        self.put();
+        self.writer.operation(operation, names, addresses);
+        let outcome = self.writer.commit();
+        self.tell(outcome);
     }
 
     /// Appends what a stack means.
     pub(crate) fn frames(&mut self, stack: StackId, frames: &[Frame]) {
         let frames: Vec<TraceFrame> = frames.iter().map(trace_frame).collect();
-        self.writer.frames(stack, &frames, &mut self.bytes);
-        self.put();
+        self.writer.frames(stack, &frames);
+        let outcome = self.writer.commit();
+        self.tell(outcome);
     }
 
     /// Ends the trace in order.
     pub(crate) fn end(mut self) {
-        core::mem::take(&mut self.writer).end(&mut self.bytes);
-        self.put();
-        self.unmap();
-        self.trim();
+        match self.writer.end() {
+            // What is cut off is unused; a failure leaves it, and a reader skips it.
+            Ok(length) => self.writer.medium().cut_to(length),
+            Err(why) => self.tell(Err(why)),
+        }
     }
 
     /// Ends the trace in order for the case that nothing follows. What follows takes the
     /// end's place.
     pub(crate) fn pause(&mut self) {
-        if self.map_size == usize::MAX {
-            return;
-        }
-        let length = self.length;
-        Record::End(self.writer.counts()).append_to(&mut self.bytes);
-        self.put();
-        if self.map_size != usize::MAX {
-            self.unmap();
-            self.trim();
-            self.length = length;
-        }
+        let outcome = self.writer.pause();
+        self.tell(outcome);
     }
 
-    /// Gives back the room that was taken ahead.
-    fn trim(&self) {
-        // A failure leaves zeros at the end, which a reader skips.
-        if self.owns_descriptor() && !self.is_cut_short() {
-            let _ = self.file.set_len(self.length as u64);
+    /// Says once that the trace ends before the process does.
+    #[inline]
+    fn tell(&mut self, outcome: Result<(), Stopped>) {
+        if let Err(why) = outcome {
+            self.tell_stopped(&why);
+        } else if cut_short::happened() && !self.writer.is_stopped() {
+            self.tell_stopped(&Stopped::Unwritable(cut()));
+            self.writer.abandon();
         }
     }
 
-    /// Whether somebody took away from the file what was written.
-    fn is_cut_short(&self) -> bool {
-        cut_short::happened()
-            || self
-                .file
-                .metadata()
-                .is_ok_and(|facts| facts.len() < self.length as u64)
-    }
-
-    fn owns_descriptor(&self) -> bool {
-        identity(&self.file).is_ok_and(|now| now == self.identity)
+    #[cold]
+    fn tell_stopped(&self, why: &Stopped) {
+        let path = self.path.display();
+        stderr::line(&match why {
+            Stopped::Limit { operations } => format!(
+                "trace {path} is as long as it may be, after {operations} operations; \
+                 what follows is checked, and not recorded"
+            ),
+            Stopped::Unwritable(error) => format!("trace {path} ends early: {error}"),
+        });
     }
 
     /// Appends the modules that were loaded since the last look.
@@ -204,118 +180,146 @@ impl TraceFile {
                 path: module.path,
                 build_id: module.build_id,
             };
-            self.writer.module(&module, &mut self.bytes);
-        }
-    }
-
-    /// Puts what was encoded into the file; says once if it cannot.
-    fn put(&mut self) {
-        if let Err(error) = self.flush() {
-            stderr::line(&format!(
-                "trace {} ends early: {error}",
-                self.path.display()
-            ));
-            self.unmap();
-            // From here on `flush` drops what it is given.
-            self.map_size = usize::MAX;
-        }
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        let size = self.bytes.len();
-        if self.map_size == usize::MAX {
-            // Given up.
-            self.bytes.clear();
-            return Ok(());
-        }
-        if self.map.is_null() || self.length + size > self.map_start + self.map_size {
-            self.move_window(size)?;
-        }
-        // SAFETY: the window reaches past the batch; the file backs all of it.
-        unsafe {
-            let place = self.map.add(self.length - self.map_start);
-            if let Some((head, rest)) = self.bytes.split_first_chunk::<4>() {
-                core::ptr::copy_nonoverlapping(rest.as_ptr(), place.add(4), rest.len());
-                // The first length goes last: a reader stops at a zero length, so
-                // a kill in between leaves whole frames only.
-                if place.cast::<AtomicU32>().is_aligned() {
-                    (*place.cast::<AtomicU32>()).store(u32::from_ne_bytes(*head), Release);
-                } else {
-                    core::sync::atomic::fence(Release);
-                    place.cast::<[u8; 4]>().write_volatile(*head);
-                }
-            }
-        }
-        self.length += size;
-        self.bytes.clear();
-        if cut_short::happened() {
-            return Err(std::io::Error::other("it was cut short"));
-        }
-        Ok(())
-    }
-
-    /// Maps the file from its end on, with room for `size` bytes.
-    fn move_window(&mut self, size: usize) -> std::io::Result<()> {
-        self.unmap();
-        if !self.owns_descriptor() {
-            return Err(std::io::Error::other(
-                "the program has closed its descriptor",
-            ));
-        }
-        let start = self.length / PAGE * PAGE;
-        let window = (self.length - start + size).next_multiple_of(WINDOW);
-        if (start + window) as u64 > largest_file() {
-            return Err(std::io::Error::from_raw_os_error(libc::EFBIG));
-        }
-        if self.is_cut_short() {
-            return Err(std::io::Error::other("it was cut short"));
-        }
-        // An end that was not the end: what lies ahead is zeros.
-        self.file.set_len(self.length as u64)?;
-        // Space is taken now: a full disk found later would be a signal.
-        // SAFETY: our own descriptor, as was just seen.
-        let status =
-            unsafe { libc::posix_fallocate(self.file.as_raw_fd(), start as i64, window as i64) };
-        if status != 0 {
-            return Err(std::io::Error::from_raw_os_error(status));
-        }
-        // SAFETY: a new shared mapping of our own file.
-        let map = unsafe {
-            libc::mmap(
-                core::ptr::null_mut(),
-                window,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                self.file.as_raw_fd(),
-                start as i64,
-            )
-        };
-        if map == libc::MAP_FAILED {
-            return Err(std::io::Error::last_os_error());
-        }
-        (self.map, self.map_start, self.map_size) = (map.cast(), start, window);
-        cut_short::watch(self.map, window);
-        Ok(())
-    }
-
-    fn unmap(&mut self) {
-        if !self.map.is_null() {
-            cut_short::forget();
-            // SAFETY: mapped by `move_window` with this size.
-            unsafe { libc::munmap(self.map.cast(), self.map_size) };
-            self.map = core::ptr::null_mut();
+            self.writer.module(&module);
         }
     }
 }
 
-impl Drop for TraceFile {
+/// The file, with its journal mapped.
+struct Mapped {
+    /// The program may close the descriptor and get its number for a file of its
+    /// own: it is used only while `identity` says that it is still ours.
+    file: ManuallyDrop<File>,
+    identity: (u64, u64),
+    /// The mapping, and how far into it the journal begins.
+    map: *mut u8,
+    size: usize,
+    start: usize,
+    /// How long the file is at least.
+    length: u64,
+}
+
+// SAFETY: the mapping belongs to the value and is used through `&mut` alone.
+unsafe impl Send for Mapped {}
+
+impl Mapped {
+    fn new(file: File, layout: &Layout) -> io::Result<Self> {
+        let identity = identity(&file)?;
+        let end = layout.start() + layout.size();
+        let from = layout.start() / PAGE * PAGE;
+        // Space is taken now: a full disk found later would be a signal.
+        // SAFETY: our own descriptor.
+        let status = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, end as i64) };
+        if status != 0 {
+            return Err(io::Error::from_raw_os_error(status));
+        }
+        let size = end - from;
+        // SAFETY: a new shared mapping of our own file.
+        let map = unsafe {
+            libc::mmap(
+                core::ptr::null_mut(),
+                size,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                from as i64,
+            )
+        };
+        if map == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let map = map.cast();
+        cut_short::watch(map, size);
+        Ok(Self {
+            file: ManuallyDrop::new(file),
+            identity,
+            map,
+            size,
+            start: layout.start() - from,
+            length: end as u64,
+        })
+    }
+
+    /// Gives back the room that was taken ahead.
+    fn cut_to(&self, length: u64) {
+        if self.owns_descriptor() && !self.is_cut_short() {
+            let _ = self.file.set_len(length);
+        }
+    }
+
+    /// Whether somebody took away from the file what was written.
+    fn is_cut_short(&self) -> bool {
+        cut_short::happened()
+            || self
+                .file
+                .metadata()
+                .is_ok_and(|facts| facts.len() < self.length)
+    }
+
+    fn owns_descriptor(&self) -> bool {
+        identity(&self.file).is_ok_and(|now| now == self.identity)
+    }
+
+    /// Where in the mapping a place of the journal lies.
+    fn place(&self, at: usize, size: usize) -> *mut u8 {
+        let from = self.start + at;
+        assert!(
+            from + size <= self.size,
+            "the journal is longer than planned"
+        );
+        // SAFETY: inside the mapping, as was just seen.
+        unsafe { self.map.add(from) }
+    }
+}
+
+impl Medium for Mapped {
+    fn store(&mut self, at: usize, bytes: &[u8]) {
+        let place = self.place(at, bytes.len());
+        // SAFETY: so many bytes of the mapping, which nobody else in this process uses.
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) };
+    }
+
+    fn publish(&mut self, at: usize, word: u64) {
+        let place = self.place(at, 8).cast::<AtomicU64>();
+        debug_assert!(place.is_aligned());
+        // SAFETY: eight bytes of the mapping; the journal begins at a multiple of 8, as `at` is.
+        unsafe { (*place).store(word, Release) };
+    }
+
+    fn append(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        if !self.owns_descriptor() {
+            return Err(io::Error::other("the program has closed its descriptor"));
+        }
+        if self.is_cut_short() {
+            return Err(cut());
+        }
+        let end = at + bytes.len() as u64;
+        if end > largest_file() {
+            return Err(io::Error::from_raw_os_error(libc::EFBIG));
+        }
+        let (head, rest) = bytes.split_at(bytes.len().min(4));
+        self.file.write_all_at(rest, at + 4)?;
+        self.file.write_all_at(head, at)?;
+        self.length = self.length.max(end);
+        Ok(())
+    }
+}
+
+impl Drop for Mapped {
     fn drop(&mut self) {
-        self.unmap();
+        cut_short::forget();
+        // SAFETY: mapped by `new` with this size, and used no more.
+        unsafe { libc::munmap(self.map.cast(), self.size) };
         if self.owns_descriptor() {
             // SAFETY: dropped here alone, and used no more.
             unsafe { ManuallyDrop::drop(&mut self.file) };
         }
     }
+}
+
+/// What is said of a file that lost what was written.
+fn cut() -> io::Error {
+    io::Error::other("it was cut short")
 }
 
 fn trace_frame(frame: &Frame) -> TraceFrame {
@@ -329,14 +333,14 @@ fn trace_frame(frame: &Frame) -> TraceFrame {
 }
 
 /// The device and the number of the file that a descriptor stands for.
-fn identity(file: &File) -> std::io::Result<(u64, u64)> {
+fn identity(file: &File) -> io::Result<(u64, u64)> {
     let facts = file.metadata()?;
     Ok((facts.dev(), facts.ino()))
 }
 
 /// Opens the trace's file. `PATH.PID` if a living process writes to the first; `PATH.PID-2`
 /// and so on if an earlier program of this very process wrote to these.
-fn claim(path: &Path, pid: u32) -> std::io::Result<(File, PathBuf)> {
+fn claim(path: &Path, pid: u32) -> io::Result<(File, PathBuf)> {
     for number in 0..NAMES {
         let mut name = path.as_os_str().to_owned();
         match number {
@@ -356,7 +360,7 @@ fn claim(path: &Path, pid: u32) -> std::io::Result<(File, PathBuf)> {
             return Ok((file, path));
         }
     }
-    Err(std::io::Error::other("other processes write to it"))
+    Err(io::Error::other("other processes write to it"))
 }
 
 /// Whether this process wrote the trace, when it ran another program.

@@ -247,7 +247,7 @@ pub(crate) struct Offline;
 
 impl Subset for Offline {
     fn takes(name: &str) -> bool {
-        !matches!(name, "halt" | "trace" | "stacks" | "guard")
+        !matches!(name, "halt" | "trace" | "trace-limit" | "stacks" | "guard")
     }
 }
 

@@ -17,7 +17,7 @@ use crate::failure::{Failure, reason};
 use crate::progress::Reading;
 use crate::{output, preflight};
 
-/// Records between two looks at the clock.
+/// Operations between two looks at the clock.
 const STRIDE: u64 = 4096;
 
 /// Checks every trace and returns the exit code.
@@ -175,27 +175,20 @@ fn check_trace(path: &Path, settings: &Settings) -> Result<Checked, Failure> {
     let mut findings = Vec::new();
     let mut failure = None;
     let mut reading = Reading::new(&name, bytes);
-    let mut records: u64 = 0;
-    while let Some(record) = reader.next() {
-        match record {
-            Ok(record) => {
-                if let Some(operation) = tables.take(record, engine.names_mut()) {
-                    findings.append(&mut engine.apply(&operation));
-                }
-            }
+    let mut operations: u64 = 0;
+    while let Some(operation) = reader.operation(&mut tables, engine.names_mut()) {
+        match operation {
+            Ok(operation) => findings.append(&mut engine.apply(operation)),
             Err(error) => failure = Some(wrong(error)),
         }
-        records += 1;
-        if records.is_multiple_of(STRIDE) {
+        operations += 1;
+        if operations.is_multiple_of(STRIDE) {
             reading.at(reader.offset());
         }
     }
     drop(reading);
-    if reader.ending() == Some(Ending::Killed) {
-        output::say(&format!(
-            "{name}: recording was not ended in order (the process was killed, or still runs); \
-             all that it wrote was checked"
-        ));
+    if let Some(note) = note(&name, reader.ending()) {
+        output::say(&note);
     }
     let modules = tables.modules().iter().map(module).collect();
     let stacks = Stacks::Trace {
@@ -211,6 +204,26 @@ fn check_trace(path: &Path, settings: &Settings) -> Result<Checked, Failure> {
         },
         failure,
     })
+}
+
+/// What is to be said of a trace that does not tell of the whole run.
+fn note(name: &str, ending: Option<Ending>) -> Option<String> {
+    match ending {
+        None | Some(Ending::Clean(_)) => None,
+        Some(Ending::Killed) => Some(format!(
+            "{name}: recording was not ended in order (the process was killed, or still runs); \
+             all that it wrote was checked"
+        )),
+        Some(Ending::Stopped(counts, reason)) => Some(format!(
+            "{name}: recording stopped after {} operations, as the trace {}; \
+             what the process did after that was not recorded, and is not checked",
+            counts.operations,
+            match reason {
+                trace::Reason::Limit => "was as long as it may be",
+                trace::Reason::Unwritable => "could not be written any further",
+            }
+        )),
+    }
 }
 
 fn check_text(path: &Path, settings: &Settings) -> Result<Checked, Failure> {

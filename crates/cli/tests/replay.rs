@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use common::rules;
 use serde_json::Value;
 use streamcheck_model::text::Program;
-use streamcheck_model::trace::{Frame, Header, ProcessFacts, Writer};
+use streamcheck_model::trace::{Frame, Header, InMemory, Layout, ProcessFacts, Writer};
 use streamcheck_model::{INTERPRETED, NameId, StackId};
 use tempfile::TempDir;
 
@@ -34,11 +34,10 @@ fn trace(text: &str, ended: bool) -> Vec<u8> {
         host: "node1".to_owned(),
         rank: Some(2),
     });
-    let mut out = Vec::new();
-    let mut writer = Writer::new(&header, &mut out);
+    let mut writer = Writer::in_memory(&header);
     for operation in program.operations() {
         assert_ne!(operation.call.api, NameId(0));
-        writer.operation(operation, &program.names, |_| &[0x1000], &mut out);
+        writer.operation(operation, &program.names, |_| &[0x1000]);
     }
     // What a recorder appends after a finding: line 5 stands in train.cu:105.
     for step in &program.steps {
@@ -48,12 +47,9 @@ fn trace(text: &str, ended: bool) -> Vec<u8> {
             line: Some(100 + step.line),
             ..Frame::default()
         };
-        writer.frames(StackId(step.line), &[frame], &mut out);
+        writer.frames(StackId(step.line), &[frame]);
     }
-    if ended {
-        writer.end(&mut out);
-    }
-    out
+    writer.into_bytes(ended)
 }
 
 /// The same, of a Python program that was killed before it said what a finding's stacks
@@ -67,8 +63,7 @@ fn python_trace(text: &str) -> Vec<u8> {
         host: "node1".to_owned(),
         rank: None,
     });
-    let mut out = Vec::new();
-    let mut writer = Writer::new(&header, &mut out);
+    let mut writer = Writer::in_memory(&header);
     for operation in program.operations() {
         let line = operation.call.stack.0;
         let python = INTERPRETED + u64::from(line);
@@ -79,11 +74,11 @@ fn python_trace(text: &str) -> Vec<u8> {
             module: Some("python".to_owned()),
             offset: None,
         };
-        writer.frames(StackId::of_interpreted(python), &[frame], &mut out);
+        writer.frames(StackId::of_interpreted(python), &[frame]);
         let addresses = [0x1000, python];
-        writer.operation(operation, &program.names, |_| &addresses, &mut out);
+        writer.operation(operation, &program.names, |_| &addresses);
     }
-    out
+    writer.into_bytes(false)
 }
 
 fn replay(folder: &TempDir, traces: &[(&str, Vec<u8>)]) -> (Output, Value) {
@@ -134,9 +129,7 @@ fn a_trace_gives_the_findings_of_the_run() {
 #[test]
 fn a_killed_recorder_leaves_a_trace_that_is_checked() {
     let folder = TempDir::new().unwrap();
-    let mut bytes = trace(RACE, false);
-    bytes.resize(bytes.len() + (1 << 20), 0);
-    let (output, report) = replay(&folder, &[("a.trace", bytes)]);
+    let (output, report) = replay(&folder, &[("a.trace", trace(RACE, false))]);
     assert_eq!(output.status.code(), Some(66), "{output:?}");
     assert_eq!(rules(&report), ["SC101"]);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -160,6 +153,81 @@ fn a_cut_trace_is_checked_up_to_there_and_refused() {
         .collect();
     assert_eq!(complaints.len(), 1, "{said}");
     assert!(complaints[0].contains("a.trace"), "{said}");
+}
+
+/// A trace that stops after so many operations, as it may not become longer.
+fn capped(text: &str, operations: usize) -> Vec<u8> {
+    let program = Program::parse(text).expect("a program");
+    let layout = Layout::new(&Header::new(ProcessFacts::default()), Some(64 << 10));
+    let layout = layout.expect("room");
+    let mut writer = Writer::begin(&layout, InMemory::new(&layout)).expect("memory");
+    for operation in program.operations().take(operations) {
+        writer.operation(operation, &program.names, |_| &[0x1000]);
+    }
+    writer.commit().expect("there is room");
+    // It does not fit.
+    let mut random = 1_u64;
+    let frame = Frame {
+        function: Some(
+            std::iter::repeat_with(|| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005) + 1;
+                char::from(b' ' + (random >> 33) as u8 % 64)
+            })
+            .take(100_000)
+            .collect(),
+        ),
+        ..Frame::default()
+    };
+    writer.frames(StackId(1), &[frame]);
+    writer.commit().expect_err("there is none");
+    writer.into_bytes(true)
+}
+
+#[test]
+fn what_a_limit_cut_off_is_nobodys_fault() {
+    let folder = TempDir::new().unwrap();
+    let text = "stream S1 nonblocking
+p = malloc_async 1024 S1
+q = malloc_async 1024 S1
+launch fill S1 p
+free_async p S1
+free_async q S1
+";
+    let operations = Program::parse(text).unwrap().operations().count();
+    for kept in 0..=operations {
+        let path = folder.path().join("a.trace");
+        fs::write(&path, capped(text, kept)).unwrap();
+        let words = [
+            "replay",
+            "--level=SC111=error",
+            "--require-cuda=off",
+            "a.trace",
+        ];
+        let output = command(&folder, &words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(code(&output), Some(0), "{said}");
+        assert!(
+            said.contains(&format!(
+                "a.trace: recording stopped after {kept} operations, as the trace was as long as \
+                 it may be; what the process did after that was not recorded, and is not checked"
+            )),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_trace_of_an_earlier_format_says_so() {
+    let folder = TempDir::new().unwrap();
+    let old = include_bytes!("corpus/trace-of-version-2").to_vec();
+    let (output, report) = replay(&folder, &[("old.trace", old)]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert_eq!(report, Value::Null);
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "streamcheck: old.trace: trace format 2, and this streamcheck reads format 3; \
+         replay it with the streamcheck that recorded it\n"
+    );
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-use streamcheck_model::StackId;
-use streamcheck_model::trace::{Counts, Header, ProcessFacts, Record, Writer};
+use streamcheck_model::trace::{Header, ProcessFacts, Writer};
+use streamcheck_model::{Action, Call, Names, Operation, StackId};
 use tempfile::TempDir;
 
 use crate::{streamcheck, wait_for};
@@ -138,7 +138,6 @@ fn a_long_replay_shows_how_far_it_is_and_leaves_no_trace_of_that() {
         .current_dir(folder.path());
     let terminal = Terminal::run(&command);
     let mut writer = File::options().write(true).open(&pipe).unwrap();
-    let mut bytes = Vec::new();
     let facts = ProcessFacts {
         pid: 1,
         exe: "app".to_owned(),
@@ -146,16 +145,21 @@ fn a_long_replay_shows_how_far_it_is_and_leaves_no_trace_of_that() {
         host: "host".to_owned(),
         rank: None,
     };
-    Writer::new(&Header::new(facts), &mut bytes);
-    for id in (1..=20_000).map(StackId) {
-        let addresses = vec![id.0.into()];
-        Record::Stack { id, addresses }.append_to(&mut bytes);
+    // Each synchronize comes from somewhere else.
+    let mut trace = Writer::in_memory(&Header::new(facts));
+    for stack in (1..=40_000).map(StackId) {
+        let call = Call {
+            stack,
+            ..Call::default()
+        };
+        let action = Action::DeviceSynchronized;
+        let addresses = [u64::from(stack.0) * 0x9e37_79b9];
+        trace.operation(&Operation { call, action }, &Names::default(), |_| {
+            &addresses
+        });
+        trace.commit().expect("there is no limit");
     }
-    let counts = Counts {
-        stacks: 20_000,
-        ..Counts::default()
-    };
-    Record::End(counts).append_to(&mut bytes);
+    let bytes = trace.into_bytes(true);
     let (first, rest) = bytes.split_at(bytes.len() / 2);
     writer.write_all(first).unwrap();
     // Longer than what the command takes for short work.

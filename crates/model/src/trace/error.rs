@@ -41,14 +41,14 @@ pub enum TraceError {
         /// What is wrong.
         why: String,
     },
-    /// The bytes end within a frame.
+    /// The bytes end too early.
     #[error(
-        "{name}: cut off at byte {offset}, in the middle of a record; the {records} records before it were used: copy the file again, or record it again"
+        "{name}: cut off at byte {offset}; the {records} records before it were used: copy the file again, or record it again"
     )]
     Truncated {
         /// The file.
         name: String,
-        /// Where the broken frame begins.
+        /// Where it ends.
         offset: u64,
         /// Whole records before it.
         records: u64,
@@ -60,7 +60,7 @@ pub enum TraceError {
     Damaged {
         /// The file.
         name: String,
-        /// Where the broken frame begins.
+        /// Where what is damaged begins.
         offset: u64,
         /// What is wrong.
         why: String,

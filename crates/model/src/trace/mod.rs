@@ -1,27 +1,39 @@
 //! The trace: operations in a file.
 //!
-//! A trace is appended to as the program runs, says itself what is in it, and is
+//! A trace is written as the program runs, says itself what is in it, and is
 //! readable after the program was killed.
 //!
 //! ```text
-//! streamcheck trace 2 1f0c9a3e\n      magic, format version, CRC-32 of the next line
-//! {"tool":{…},"process":{…},…}\n      the header, JSON in one line
-//! length u32 | crc u32 | payload      a frame, numbers little-endian
-//! length u32 | crc u32 | payload      …
-//! 00 00 00 00 …                       the end of what was written
+//! streamcheck trace 3 1f0c9a3e\n      magic, format version, CRC-32 of the next line
+//! {"tool":{…},"process":{…},…}  \n    the header, JSON in one line, filled up to a multiple of 8
+//! number u64 | length u32 | crc u32   the journal's head; numbers are little-endian
+//! …                                   the journal: as many bytes as the header's `journal` says
+//! stored u32 | raw u32 | number u32 | crc u32 | bytes, filled up to a multiple of 8
+//! …                                   blocks to the end of the file
 //! ```
 //!
-//! *Frames.* Each holds one [`Record`] as [postcard](https://postcard.jamesmunns.com/wire-format)
-//! writes it. The checksum is a CRC-32 over the length and the payload. The header's
-//! `schema` names every record, operation and field in the order of their
-//! encoding, so that the file can be decoded without this source.
+//! *Entries.* What happened is a sequence of [`Entry`](entry::Entry) as
+//! [postcard](https://postcard.jamesmunns.com/wire-format) writes them, one after the other.
+//! The newest 8,192 different operations are kept by writer and reader, in a ring: an
+//! operation that is equal to one of them is its number alone, and one that is not
+//! is written as its difference to an earlier one of the same place. The header's `schema` names
+//! every entry, operation and field in the order of their encoding, and its `encoding` says the
+//! rest, so that the file can be decoded without this source.
 //!
-//! *Killed writers.* A recorder may write into a preallocated file: a frame of
-//! length zero ends what was written, and the zeros after it mean nothing. Whoever
-//! copies a batch of frames into shared memory must copy its first four bytes last;
-//! then a kill at any moment leaves whole frames only. A trace that was ended in
-//! order has an [`End`](Record::End) record; without it the writer was killed, and
-//! what there is is complete up to that point.
+//! *Journal and blocks.* The newest entries stand in the journal as they are. When it is
+//! full, its contents become a block at the end of the file, compressed with LZ4, and it begins
+//! anew. Blocks are numbered from 0, and the journal's number is that of the block that it
+//! will become. Whoever reads takes the blocks in their order, and then the journal if its number
+//! is the one after the last block; else its contents are in that block already. A short trace has
+//! no blocks, and its journal is cut to what is in it.
+//!
+//! *Killed writers.* The journal is shared memory. An entry is put behind what its head covers, and
+//! then the head's length and checksum, eight bytes, are stored at once. A block's first four
+//! bytes are written last; then the journal is emptied, then its number rises. So a
+//! kill at any moment loses nothing but what was not yet in the journal. A trace that was
+//! ended in order has an [`End`](Record::End); one without it was written by a process that
+//! was killed, and what there is is complete up to that point. A
+//! [`Stopped`](Record::Stopped) says that the writer had to stop while the process went on.
 //!
 //! *Names and stacks* go before the first operation that uses them, once.
 //! Numbers are the recording process's own; [`Tables`] gives them back their meaning.
@@ -29,40 +41,39 @@
 //! interpreted language, which a [`Frames`](Record::Frames) record under
 //! [`StackId::of_interpreted`](crate::StackId::of_interpreted) holds.
 //!
-//! The [`Writer`] only encodes into a `Vec<u8>`, and the [`Reader`] reads from any
+//! The [`Writer`] writes into any [`Medium`], and the [`Reader`] reads from any
 //! [`std::io::Read`]: neither knows about files.
 
+mod decoder;
+mod encoder;
+mod entry;
 mod error;
+mod layout;
+mod medium;
+mod numbers;
 mod reader;
 mod record;
 mod tables;
 mod writer;
 
 pub use error::TraceError;
+pub use layout::Layout;
+pub use medium::{InMemory, Medium};
 pub use reader::{Ending, Reader};
-pub use record::{Counts, Frame, Header, Module, ProcessFacts, Record, Tool};
+pub use record::{Counts, Frame, Header, Module, ProcessFacts, Reason, Record, Tool};
 pub use tables::Tables;
-pub use writer::Writer;
+pub use writer::{Stopped, Writer};
 
 /// The format's version. It goes up with every change of `schema.json`.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// How the first line starts.
 const MAGIC: &str = "streamcheck trace ";
 
-/// Bytes before a frame's payload.
-const FRAME_HEAD: usize = 8;
+/// Different operations that writer and reader keep. A change is a new format version.
+const KEPT: usize = 8192;
 
-/// No record is longer than this; a length beyond it is damage.
-const LONGEST_FRAME: u32 = 16 << 20;
-
-/// A frame's checksum.
-fn checksum(length: [u8; 4], payload: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&length);
-    hasher.update(payload);
-    hasher.finalize()
-}
-
+#[cfg(test)]
+mod kills;
 #[cfg(test)]
 mod tests;

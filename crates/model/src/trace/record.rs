@@ -4,10 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{NameId, Operation, StackId};
 
-/// One frame of a trace.
-///
-/// The order of variants and fields is the encoding: a change is a new format version.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// One thing that a trace says.
+#[derive(Clone, Debug, PartialEq)]
 pub enum Record {
     /// The text of a name that later operations use.
     Name {
@@ -37,6 +35,22 @@ pub enum Record {
     Operation(Operation),
     /// The trace was ended in order.
     End(Counts),
+    /// The writer had to stop, and the process went on.
+    Stopped {
+        /// What the trace holds.
+        counts: Counts,
+        /// Why.
+        reason: Reason,
+    },
+}
+
+/// Why a writer stopped before its process did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reason {
+    /// The trace is as long as it may be.
+    Limit,
+    /// The file took no more.
+    Unwritable,
 }
 
 /// A file mapped into the recording process.

@@ -21,6 +21,25 @@ impl Tables {
     /// those of `names`; stacks keep the trace's numbers.
     pub fn take(&mut self, record: Record, names: &mut Names) -> Option<Operation> {
         match record {
+            Record::Operation(mut operation) => {
+                self.rename(&mut operation);
+                return Some(operation);
+            }
+            other => self.keep(other, names),
+        }
+        None
+    }
+
+    /// Gives an operation the numbers of the names that were taken in.
+    pub(super) fn rename(&self, operation: &mut Operation) {
+        for name in names_in_mut(operation) {
+            *name = self.names.get(name).copied().unwrap_or_default();
+        }
+    }
+
+    /// Takes in what is no operation.
+    pub(super) fn keep(&mut self, record: Record, names: &mut Names) {
+        match record {
             Record::Name { id, text } => {
                 self.names.insert(id, names.intern(&text));
             }
@@ -31,15 +50,8 @@ impl Tables {
             Record::Frames { stack, frames } => {
                 self.frames.insert(stack, frames);
             }
-            Record::Operation(mut operation) => {
-                for name in names_in_mut(&mut operation) {
-                    *name = self.names.get(name).copied().unwrap_or_default();
-                }
-                return Some(operation);
-            }
-            Record::End(_) => {}
+            Record::Operation(_) | Record::End(_) | Record::Stopped { .. } => {}
         }
-        None
     }
 
     /// The return addresses of a stack, the innermost first.

@@ -3,6 +3,7 @@ use proptest::option;
 use proptest::prelude::*;
 use serde_reflection::{Samples, Tracer, TracerConfig};
 
+use super::entry::{Borrowed, Entry};
 use super::*;
 use crate::{
     Action, BatchCopy, Call, Condition, ContextId, DeviceId, Direction, Flag, FreeKind, Handle,
@@ -33,7 +34,8 @@ fn schema() -> String {
         Condition,
         SourceOrder,
         Action,
-        Record
+        Reason,
+        Entry
     );
     let registry = tracer.registry().expect("every type was seen whole");
     serde_json::to_string_pretty(&registry).expect("a registry is JSON") + "\n"
@@ -53,7 +55,7 @@ fn the_schema_is_that_of_the_types() {
     );
 }
 
-fn header() -> Header {
+pub(super) fn header() -> Header {
     Header::new(ProcessFacts {
         pid: 4711,
         exe: "/opt/app".to_owned(),
@@ -63,10 +65,10 @@ fn header() -> Header {
     })
 }
 
-const STACKS: [&[u64]; 4] = [&[], &[0x40_1000], &[0x40_1000, 0x40_2000], &[u64::MAX, 0]];
+pub(super) const STACKS: [&[u64]; 4] = [&[], &[0x40_1000], &[0x40_1000, 0x40_2000], &[u64::MAX, 0]];
 
 /// The names that arbitrary operations draw from.
-fn names() -> Names {
+pub(super) fn names() -> Names {
     let mut names = Names::default();
     for text in ["cudaMallocAsync", "_Z5saxpyPfS_i", "compute 1", "ünïcode\n"] {
         names.intern(text);
@@ -316,23 +318,35 @@ prop_compose! {
     }
 }
 
-/// A whole trace, and where its records end in the file.
-fn written(operations: &[Operation], ended: bool) -> Vec<u8> {
-    let names = names();
-    let mut out = Vec::new();
-    let mut writer = Writer::new(&header(), &mut out);
-    writer.module(&module(), &mut out);
-    for operation in operations {
-        writer.operation(operation, &names, |id| STACKS[id.0 as usize], &mut out);
-    }
-    writer.frames(StackId(1), &[frame()], &mut out);
-    if ended {
-        writer.end(&mut out);
-    }
-    out
+/// Operations of which many come again.
+pub(super) fn operations(most: usize) -> impl Strategy<Value = Vec<Operation>> {
+    (
+        vec(operation(), 1..12),
+        vec(any::<prop::sample::Index>(), 0..most),
+    )
+        .prop_map(|(pool, picked)| picked.iter().map(|i| i.get(&pool).clone()).collect())
 }
 
-fn module() -> Module {
+/// Sizes of journals: one that holds everything, and some that do not.
+fn journal() -> impl Strategy<Value = usize> {
+    prop_oneof![Just(256 << 10), (13..100_usize).prop_map(|size| size * 8)]
+}
+
+/// A whole trace.
+fn written(journal: usize, operations: &[Operation], ended: bool) -> Vec<u8> {
+    let layout = Layout::with_journal(&header(), journal);
+    let mut writer = Writer::begin(&layout, InMemory::new(&layout)).unwrap();
+    let names = names();
+    writer.module(&module());
+    for operation in operations {
+        writer.operation(operation, &names, |id| STACKS[id.0 as usize]);
+        writer.commit().unwrap();
+    }
+    writer.frames(StackId(1), &[frame()]);
+    writer.into_bytes(ended)
+}
+
+pub(super) fn module() -> Module {
     Module {
         start: 0x40_0000,
         end: 0x41_0000,
@@ -352,32 +366,57 @@ fn frame() -> Frame {
 }
 
 /// Everything that can be read, and how it ended.
-fn read(bytes: &[u8]) -> (Vec<Record>, Result<Ending, TraceError>) {
+pub(super) fn read(bytes: &[u8]) -> (Vec<Record>, Result<Ending, TraceError>) {
     let mut reader = match Reader::new(bytes, "t.trace") {
         Ok(reader) => reader,
         Err(error) => return (Vec::new(), Err(error)),
     };
     let mut records = Vec::new();
     let mut failure = None;
-    for record in &mut reader {
+    while let Some(record) = reader.next() {
+        assert!(failure.is_none(), "nothing follows an error");
         match record {
             Ok(record) => records.push(record),
             Err(error) => failure = Some(error),
         }
+        assert!(reader.offset() <= bytes.len() as u64);
     }
     match failure {
         Some(error) => (records, Err(error)),
-        None => (
-            records,
-            Ok(reader.ending().expect("an ended trace says how")),
-        ),
+        None => {
+            let ending = reader.ending().expect("an ended trace says how");
+            if matches!(ending, Ending::Clean(_)) {
+                assert_eq!(reader.offset(), bytes.len() as u64);
+            }
+            (records, Ok(ending))
+        }
     }
+}
+
+/// The operations among records.
+pub(super) fn only_operations(records: &[Record]) -> Vec<&Operation> {
+    let operation = |record| match record {
+        &Record::Operation(ref operation) => Some(operation),
+        _ => None,
+    };
+    records.iter().filter_map(operation).collect()
+}
+
+/// A trace whose journal holds these bytes, and nothing else.
+fn with_journal_of(contents: &[u8]) -> Vec<u8> {
+    let layout = Layout::with_journal(&header(), contents.len().next_multiple_of(8));
+    let mut bytes = layout.header.clone();
+    bytes.extend(0_u64.to_le_bytes());
+    bytes.extend((contents.len() as u32).to_le_bytes());
+    bytes.extend(crc32fast::hash(contents).to_le_bytes());
+    bytes.extend(contents);
+    bytes
 }
 
 proptest! {
     #[test]
-    fn operations_come_back_as_they_went(operations in vec(operation(), 0..40)) {
-        let bytes = written(&operations, true);
+    fn operations_come_back_as_they_went(operations in operations(60), journal in journal()) {
+        let bytes = written(journal, &operations, true);
         let (records, ending) = read(&bytes);
         let mut counts = Counts::default();
         let mut tables = Tables::default();
@@ -409,15 +448,27 @@ proptest! {
         }
         prop_assert_eq!(tables.modules(), &[module()]);
         prop_assert_eq!(tables.frames(StackId(1)), Some(&[frame()][..]));
+        // The way for those who want the operations alone.
+        let mut reader = Reader::new(&bytes[..], "t.trace").unwrap();
+        let (mut again, mut names) = (Tables::default(), Names::default());
+        names.intern("something else");
+        for expected in &back {
+            let operation = reader.operation(&mut again, &mut names).unwrap().unwrap();
+            prop_assert_eq!(expected, operation);
+        }
+        prop_assert!(reader.operation(&mut again, &mut names).is_none());
+        prop_assert_eq!(reader.ending(), Some(Ending::Clean(counts)));
+        prop_assert_eq!(again.frames(StackId(1)), Some(&[frame()][..]));
     }
 
     #[test]
     fn a_prefix_reads_as_a_prefix(
-        operations in vec(operation(), 0..12),
+        operations in operations(40),
+        journal in journal(),
         cut in any::<prop::sample::Index>(),
         zeros in 0_usize..5000,
     ) {
-        let bytes = written(&operations, true);
+        let bytes = written(journal, &operations, true);
         let (all, _) = read(&bytes);
         let cut = cut.index(bytes.len());
         let mut short = bytes[..cut].to_vec();
@@ -428,38 +479,24 @@ proptest! {
         short.resize(cut + zeros, 0);
         let (padded, _) = read(&short);
         prop_assert!(all.starts_with(&padded));
-        prop_assert!(padded.len() >= some.len());
-    }
-
-    #[test]
-    fn a_kill_in_the_middle_of_a_write_loses_that_record_alone(
-        operations in vec(operation(), 1..12),
-        cut in any::<prop::sample::Index>(),
-    ) {
-        // The writer stores a frame's length last. Of the last frame some of the
-        // rest is there, in a file that was made longer beforehand.
-        let before = written(&operations[..operations.len() - 1], false);
-        let whole = written(&operations, false);
-        let frame = &whole[before.len()..];
-        let mut bytes = before.clone();
-        bytes.extend([0; 4]);
-        bytes.extend(&frame[4..4 + cut.index(frame.len() - 3)]);
-        bytes.resize(bytes.len() + 4096, 0);
-        let (some, ending) = read(&bytes);
-        let (all, _) = read(&before);
-        prop_assert_eq!(some, all);
-        prop_assert!(matches!(ending, Ok(Ending::Killed)));
     }
 
     #[test]
     fn a_changed_byte_is_noticed(
-        operations in vec(operation(), 0..12),
+        operations in operations(40),
+        journal in journal(),
         place in any::<prop::sample::Index>(),
         flip in 1_u8..,
     ) {
-        let mut bytes = written(&operations, true);
+        let mut bytes = written(journal, &operations, true);
         let (all, _) = read(&bytes);
-        let place = place.index(bytes.len());
+        let layout = Layout::with_journal(&header(), journal);
+        let old = layout.start()..layout.start() + layout.size();
+        let mut place = place.index(bytes.len());
+        // Where the journal's contents are a block by now, they have no meaning.
+        if bytes.len() > old.end && old.contains(&place) {
+            place = old.start - 1;
+        }
         bytes[place] ^= flip;
         let (some, ending) = read(&bytes);
         prop_assert!(all.starts_with(&some));
@@ -467,29 +504,71 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_survived(mut bytes in vec(any::<u8>(), 0..300), whole_header in any::<bool>()) {
-        if whole_header {
-            let mut file = Vec::new();
-            Writer::new(&header(), &mut file);
+    fn any_bytes_are_survived(
+        mut bytes in vec(any::<u8>(), 0..300),
+        entries in vec(0_u8..9, 0..40),
+        part in 0..3,
+    ) {
+        if part == 1 {
+            let mut file = Layout::with_journal(&header(), 64).header;
             file.append(&mut bytes);
             bytes = file;
+        } else if part == 2 {
+            // Tags that mean something.
+            for (place, tag) in entries.iter().enumerate() {
+                if let Some(byte) = bytes.get_mut(place * 4) {
+                    *byte = *tag;
+                }
+            }
+            bytes = with_journal_of(&bytes);
         }
         drop(read(&bytes));
     }
 
     #[test]
-    fn owned_and_borrowed_records_are_the_same_bytes(operations in vec(operation(), 1..12)) {
-        let bytes = written(&operations, true);
-        let (records, _) = read(&bytes);
-        let mut again = Vec::new();
-        Writer::new(&header(), &mut again);
-        let head = again.len();
-        for record in &records {
-            record.append_to(&mut again);
-            let payload = postcard::to_stdvec(record).unwrap();
-            prop_assert!(again.ends_with(&payload));
+    fn owned_and_borrowed_entries_are_the_same_bytes(
+        operation in operation(),
+        like in any::<u16>(),
+        numbers in any::<(u64, u64, u64)>(),
+    ) {
+        let (operations, names, stacks) = numbers;
+        let counts = Counts { operations, names, stacks };
+        let text = "cudaMallocAsync".to_owned();
+        let addresses = vec![operations, names];
+        let (id, stack, reason) = (NameId(7), StackId(9), Reason::Unwritable);
+        for (owned, borrowed) in [
+            (Entry::Name { id, text: text.clone() }, Borrowed::Name { id, text: &text }),
+            (Entry::Module(module()), Borrowed::Module(&module())),
+            (
+                Entry::Stack { id: stack, addresses: addresses.clone() },
+                Borrowed::Stack { id: stack, addresses: &addresses },
+            ),
+            (
+                Entry::Frames { stack, frames: vec![frame()] },
+                Borrowed::Frames { stack, frames: &[frame()] },
+            ),
+            (
+                Entry::Operation { like, operation: operation.clone() },
+                Borrowed::Operation { like, operation: &operation },
+            ),
+            (Entry::Again(like), Borrowed::Again(like)),
+            (Entry::End(counts), Borrowed::End(counts)),
+            (Entry::Stopped { counts, reason }, Borrowed::Stopped { counts, reason }),
+        ] {
+            let mut bytes = vec![1];
+            borrowed.append_to(&mut bytes);
+            prop_assert_eq!(&bytes[1..], postcard::to_stdvec(&owned).unwrap());
         }
-        prop_assert_eq!(&again[head..], &bytes[bytes.len() - (again.len() - head)..]);
+    }
+
+    #[test]
+    fn a_difference_gives_the_operation_back(base in operation(), operation in operation()) {
+        let mut rest = operation.clone();
+        numbers::subtract(&mut rest, &base);
+        numbers::add(&mut rest, &base);
+        prop_assert_eq!(&rest, &operation);
+        numbers::subtract(&mut rest, &operation);
+        numbers::visit(&rest, |&number| assert_eq!(number, 0));
     }
 }
 
@@ -504,17 +583,44 @@ fn one_launch() -> Vec<Operation> {
     }]
 }
 
+/// Copies of which each is like no other.
+pub(super) fn unlike(count: u64) -> impl Iterator<Item = Operation> {
+    (1..=count).map(|number| Operation {
+        call: Call::default(),
+        action: Action::HostFunctionEnqueued {
+            stream: StreamRef::Legacy,
+            token: scattered(number),
+        },
+    })
+}
+
+/// A number that does not tell which one comes next (SplitMix64).
+fn scattered(number: u64) -> u64 {
+    let x = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
+}
+
 #[test]
 fn the_header_is_text_that_says_what_follows() {
-    let bytes = written(&[], true);
+    let bytes = written(256 << 10, &[], true);
     let mut lines = bytes.split(|&byte| byte == b'\n');
     let first = std::str::from_utf8(lines.next().unwrap()).unwrap();
-    assert!(first.starts_with("streamcheck trace 2 "), "{first}");
+    assert!(first.starts_with("streamcheck trace 3 "), "{first}");
     let header: serde_json::Value = serde_json::from_slice(lines.next().unwrap()).unwrap();
     assert_eq!(header["process"]["pid"], 4711);
     assert_eq!(header["tool"]["name"], "streamcheck");
+    assert_eq!(header["journal"], 256 << 10);
     assert!(header["encoding"].as_str().unwrap().contains("postcard"));
+    assert!(
+        header["encoding"]
+            .as_str()
+            .unwrap()
+            .contains(&KEPT.to_string())
+    );
     assert!(header["schema"]["Action"]["ENUM"]["0"]["StreamCreated"].is_object());
+    assert!(header["schema"]["Entry"]["ENUM"]["5"]["Again"].is_object());
     assert_eq!(
         Reader::new(&bytes[..], "t").unwrap().header().process.rank,
         Some(3)
@@ -523,12 +629,10 @@ fn the_header_is_text_that_says_what_follows() {
 
 #[test]
 fn a_killed_writer_leaves_a_readable_trace() {
-    let mut bytes = written(&one_launch(), false);
-    assert_eq!(read(&bytes).1.unwrap(), Ending::Killed);
-    let records = read(&bytes).0;
+    let bytes = written(256 << 10, &one_launch(), false);
+    let (records, ending) = read(&bytes);
+    assert_eq!(ending.unwrap(), Ending::Killed);
     assert_eq!(records.len(), 5, "module, name, stack, operation, frames");
-    bytes.resize(bytes.len() + (1 << 18), 0);
-    assert_eq!(read(&bytes), (records, Ok(Ending::Killed)));
 }
 
 /// Errors don't compare; their text does.
@@ -541,10 +645,13 @@ impl PartialEq for TraceError {
 #[test]
 fn each_fault_has_its_message() {
     let message = |bytes: &[u8]| read(bytes).1.unwrap_err().to_string();
-    let whole = written(&one_launch(), true);
+    let whole = written(256 << 10, &one_launch(), true);
     let cut = message(&whole[..whole.len() - 1]);
-    assert!(cut.starts_with("t.trace: cut off at byte "), "{cut}");
-    assert!(cut.contains("the 5 records before it were used"), "{cut}");
+    let end = whole.len() - 1;
+    assert!(
+        cut.starts_with(&format!("t.trace: cut off at byte {end}; the 5 records")),
+        "{cut}"
+    );
     let mut damaged = whole.clone();
     let last = damaged.len() - 1;
     damaged[last] ^= 1;
@@ -557,21 +664,182 @@ fn each_fault_has_its_message() {
     assert!(message(b"streamcheck trace of thought").contains("not a streamcheck trace"));
     assert!(message(b"").contains("empty"));
     assert!(message(&[0; 64]).contains("empty"));
-    assert!(message(b"streamcheck trace 1 00000000\n{}\n").contains("trace format 1"));
+    assert!(message(b"streamcheck trace 2 00000000\n{}\n").contains("trace format 2"));
     assert!(message(&whole[..40]).contains("the header is damaged (it ends too early)"));
-    let mut more = whole.clone();
-    more.extend_from_slice(&whole[whole.len() - 20..]);
-    assert!(message(&more).contains("bytes after its end"));
-    // A batch that went missing between two whole frames.
-    let mut out = Vec::new();
-    Writer::new(&header(), &mut out);
     let mut none = Vec::new();
-    let mut busy = Writer::default();
-    busy.operation(&one_launch()[0], &names(), |_| &[], &mut none);
-    busy.end(&mut out);
+    Borrowed::End(Counts {
+        operations: 1,
+        ..Counts::default()
+    })
+    .append_to(&mut none);
+    let missing = message(&with_journal_of(&none));
+    assert!(missing.contains("records are missing"), "{missing}");
+    let again = message(&with_journal_of(&[5, 0]));
+    assert!(again.contains("a repetition of nothing"), "{again}");
+}
+
+#[test]
+fn blocks_that_are_not_there_are_missed() {
+    let operations: Vec<_> = unlike(200).collect();
+    let layout = Layout::with_journal(&header(), 512);
+    let whole = written(512, &operations, true);
+    let mut blocks = vec![layout.start() + layout.size()];
+    while *blocks.last().unwrap() < whole.len() {
+        let at = *blocks.last().unwrap();
+        let stored = u32::from_le_bytes(whole[at..at + 4].try_into().unwrap());
+        blocks.push(at + 16 + (stored as usize).next_multiple_of(8));
+    }
+    assert!(blocks.len() > 5, "{blocks:?}");
+    let message = |bytes: &[u8]| read(bytes).1.unwrap_err().to_string();
+    let without = [&whole[..blocks[1]], &whole[blocks[2]..]].concat();
     assert!(
-        message(&out).contains("records are missing"),
+        message(&without).contains("block 2 stands where 1 should"),
         "{}",
-        message(&out)
+        message(&without)
     );
+    let cut = &whole[..blocks[2]];
+    assert!(message(cut).contains("cut off at byte"), "{}", message(cut));
+    let (some, _) = read(cut);
+    assert!(!some.is_empty());
+    let mut emptied = whole.clone();
+    emptied[blocks[2]..blocks[2] + 4].fill(0);
+    assert!(
+        message(&emptied).contains("blocks are missing"),
+        "{}",
+        message(&emptied)
+    );
+    let more = [&whole, &whole[blocks[blocks.len() - 2]..]].concat();
+    assert!(
+        message(&more).contains("bytes after its end"),
+        "{}",
+        message(&more)
+    );
+}
+
+#[test]
+fn a_copy_of_a_trace_that_grows_reads_up_to_some_block() {
+    let operations: Vec<_> = unlike(200).collect();
+    let layout = Layout::with_journal(&header(), 512);
+    for early in [0, 1, 50, 120, 199] {
+        let mut copy = written(512, &operations[..early], false);
+        let late = written(512, &operations, false);
+        // The journal was copied before the program went on.
+        let journal = layout.start() + layout.size();
+        copy.truncate(journal);
+        copy.extend(&late[journal..]);
+        let (some, ending) = read(&copy);
+        assert_eq!(ending.unwrap(), Ending::Killed);
+        let some = only_operations(&some);
+        assert!(some.len() >= early, "{early}");
+        assert!(some.iter().zip(&operations).all(|(is, was)| *is == was));
+    }
+}
+
+#[test]
+fn a_record_longer_than_the_journal_has_a_block_of_its_own() {
+    let layout = Layout::with_journal(&header(), 512);
+    for (before, after) in [(0, 0), (0, 3), (3, 0), (100, 100)] {
+        let mut writer = Writer::begin(&layout, InMemory::new(&layout)).unwrap();
+        let names = names();
+        let go_on = |writer: &mut Writer<_>, count| {
+            for operation in unlike(count) {
+                writer.operation(&operation, &names, |_| &[]);
+                writer.commit().unwrap();
+            }
+        };
+        go_on(&mut writer, before);
+        let long = Frame {
+            function: Some("x".repeat(5000)),
+            ..frame()
+        };
+        writer.frames(StackId(1), &[long.clone()]);
+        writer.commit().unwrap();
+        go_on(&mut writer, after);
+        let (records, ending) = read(&writer.into_bytes(true));
+        assert!(matches!(ending, Ok(Ending::Clean(_))), "{ending:?}");
+        let at = records.iter().position(
+            |record| matches!(record, Record::Frames { frames, .. } if frames[0] == long),
+        );
+        assert_eq!(at, Some(before as usize));
+        assert_eq!(records.len() as u64, before + after + 2);
+    }
+}
+
+#[test]
+fn a_limit_ends_the_trace_in_order() {
+    for limit in [26_000, 40_000, 300_000] {
+        let layout = Layout::new(&header(), Some(limit)).expect("room");
+        let mut writer = Writer::begin(&layout, InMemory::new(&layout)).unwrap();
+        let names = names();
+        let mut stopped = Vec::new();
+        let operations: Vec<_> = unlike(50_000).collect();
+        for operation in &operations {
+            writer.operation(operation, &names, |_| &[]);
+            if let Err(why) = writer.commit() {
+                stopped.push(why);
+            }
+        }
+        let [Stopped::Limit { operations: kept }] = stopped[..] else {
+            panic!("{stopped:?}");
+        };
+        assert!(writer.is_stopped());
+        assert!(writer.pause().is_ok());
+        let bytes = writer.into_bytes(true);
+        assert!(bytes.len() as u64 <= limit, "{} of {limit}", bytes.len());
+        // Not much is given away.
+        assert!(bytes.len() as u64 > limit / 5, "{} of {limit}", bytes.len());
+        let (records, ending) = read(&bytes);
+        let counts = Counts {
+            operations: kept,
+            ..Counts::default()
+        };
+        assert_eq!(ending, Ok(Ending::Stopped(counts, Reason::Limit)));
+        let expected: Vec<_> = operations.iter().take(kept as usize).collect();
+        assert_eq!(only_operations(&records), expected);
+    }
+    assert!(Layout::new(&header(), Some(10_000)).is_none());
+}
+
+#[test]
+fn loops_take_a_few_bytes_an_operation() {
+    let mut names = names();
+    let kernel = names.intern("_Z5saxpyPfS_i");
+    // A launch whose pointers walk through memory, an allocation and its free at an
+    // address that comes again, an event that is recorded and waited for.
+    let launch = |number: u64| Action::Launched {
+        stream: StreamRef::Created(Handle(0x55d0_1234_5678)),
+        kernel,
+        pointers: (0..4)
+            .map(|i| Pointer {
+                address: 0x7f00_0000_0000 + (number * 4 + i) * 4096,
+                mode: Mode::Write,
+                shift: 0,
+                sure: false,
+                back: false,
+            })
+            .collect(),
+        layout_known: true,
+    };
+    let recorded = |number: u64| Action::EventRecorded {
+        event: Handle(0x55d0_0000_0000 + number % 7 * 96),
+        stream: StreamRef::Created(Handle(0x55d0_1234_5678)),
+    };
+    for action in [&launch as &dyn Fn(u64) -> Action, &|_| launch(0), &recorded] {
+        let mut writer = Writer::in_memory(&header());
+        let rounds = 300_000;
+        for number in 0..rounds {
+            let operation = Operation {
+                call: Call {
+                    api: NameId(1),
+                    stack: StackId(1),
+                    ..Call::default()
+                },
+                action: action(number),
+            };
+            writer.operation(&operation, &names, |id| STACKS[id.0 as usize]);
+            writer.commit().unwrap();
+        }
+        let bytes = writer.into_bytes(true);
+        assert!((bytes.len() as u64) < 2 * rounds, "{} bytes", bytes.len());
+    }
 }

@@ -41,6 +41,8 @@ pub struct Settings {
     pub github: Option<PathTemplate>,
     /// Where the trace goes.
     pub trace: Option<PathTemplate>,
+    /// How long the trace may become, in bytes.
+    pub trace_limit: Option<u64>,
     /// The suppressions file.
     pub suppressions: Option<PathBuf>,
     /// An earlier JSON report whose findings are known.
@@ -71,6 +73,7 @@ impl Default for Settings {
             html: None,
             github: None,
             trace: None,
+            trace_limit: None,
             suppressions: None,
             baseline: None,
             stacks: Stacks::Full,

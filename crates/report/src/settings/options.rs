@@ -172,6 +172,13 @@ pub static OPTIONS: &[OptionSpec] = &[
         |settings, value, base| template(value, base).map(|path| settings.trace = Some(path)),
     ),
     option(
+        "trace-limit",
+        "a size of at least 64K, such as 500M or 2G (a number alone is bytes), or 0 for none",
+        "0",
+        "how long a trace may become; it is ended in order there, and checking goes on",
+        |settings, value, _| limit(value).map(|bytes| settings.trace_limit = bytes),
+    ),
+    option(
         "suppressions",
         "the path of a suppressions file",
         "none",
@@ -251,6 +258,31 @@ fn switch(value: &str) -> Result<bool, String> {
         "off" | "false" | "0" => Ok(false),
         _ => Err(String::new()),
     }
+}
+
+/// A trace's limit, in bytes. Less than the least would hold next to nothing.
+fn limit(value: &str) -> Result<Option<u64>, String> {
+    const LEAST: u64 = 64 << 10;
+    match size(value) {
+        Some(0) => Ok(None),
+        Some(bytes @ LEAST..) => Ok(Some(bytes)),
+        _ => Err(String::new()),
+    }
+}
+
+/// A number of bytes, or of units of 1024 to some power: `500M`.
+fn size(value: &str) -> Option<u64> {
+    let (number, shift) = match value.char_indices().next_back()? {
+        (end, 'k' | 'K') => (&value[..end], 10),
+        (end, 'm' | 'M') => (&value[..end], 20),
+        (end, 'g' | 'G') => (&value[..end], 30),
+        (end, 't' | 'T') => (&value[..end], 40),
+        _ => (value, 0),
+    };
+    if !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    number.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 fn template(value: &str, base: Option<&Path>) -> Result<PathTemplate, String> {
@@ -392,6 +424,37 @@ mod tests {
         assert_eq!(set("exit-code", "3").unwrap().exit_code, 3);
         for value in ["0", "256", "-1", "x", ""] {
             assert!(set("exit-code", value).is_err(), "{value}");
+        }
+    }
+
+    #[test]
+    fn limits_are_sizes() {
+        for (value, bytes) in [
+            ("0", None),
+            ("0K", None),
+            ("65536", Some(65536)),
+            ("64K", Some(65536)),
+            ("500M", Some(500 << 20)),
+            ("2g", Some(2 << 30)),
+            ("1T", Some(1 << 40)),
+        ] {
+            assert_eq!(set("trace-limit", value).unwrap().trace_limit, bytes);
+        }
+        for value in [
+            "",
+            "M",
+            "-1",
+            "+1M",
+            "1.5G",
+            "2GB",
+            "2 G",
+            "65535",
+            "63K",
+            "many",
+            "99999999T",
+            "1M0",
+        ] {
+            assert!(set("trace-limit", value).is_err(), "{value}");
         }
     }
 

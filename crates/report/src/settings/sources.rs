@@ -392,6 +392,7 @@ mod tests {
             ("STREAMCHECK_STACKS", "half"),
             ("STREAMCHECK_JSON", ""),
             ("STREAMCHECK_TRACE", "t.%d"),
+            ("STREAMCHECK_TRACE_LIMIT", "12K"),
             ("STREAMCHECK_EXITCODE", "1"),
             ("STREAMCHECK_XYZZY", "1"),
             ("STREAMCHECK_LEVEL", "SC202=of,SC201=off"),

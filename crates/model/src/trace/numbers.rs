@@ -1,0 +1,155 @@
+//! The numbers in an operation that are large and often near those of an earlier one:
+//! addresses, sizes, handles, values.
+
+use smallvec::SmallVec;
+
+use crate::{Action, Flag, Operation, StreamRef};
+
+/// An operation's numbers.
+type Numbers = SmallVec<[u64; 12]>;
+
+macro_rules! visitor {
+    ($(#[$doc:meta])* $name:ident $(, $mut:ident)?) => {
+        $(#[$doc])*
+        #[inline]
+        pub(super) fn $name(operation: &$($mut)? Operation, mut each: impl FnMut(&$($mut)? u64)) {
+            macro_rules! stream {
+                ($stream:expr) => {
+                    if let StreamRef::Created(handle) = $stream {
+                        each(&$($mut)? handle.0);
+                    }
+                };
+            }
+            macro_rules! region {
+                ($region:expr) => {{
+                    let region = $region;
+                    each(&$($mut)? region.address);
+                    each(&$($mut)? region.width);
+                    each(&$($mut)? region.rows);
+                    each(&$($mut)? region.pitch);
+                }};
+            }
+            macro_rules! flag {
+                ($flag:expr) => {
+                    match $flag {
+                        Flag::Memory(address) => each(address),
+                        Flag::Semaphore(handle) => each(&$($mut)? handle.0),
+                    }
+                };
+            }
+            match &$($mut)? operation.action {
+                Action::Launched { stream, pointers, .. } => {
+                    stream!(stream);
+                    for pointer in pointers {
+                        each(&$($mut)? pointer.address);
+                    }
+                }
+                Action::StreamCreated { stream: handle, .. }
+                | Action::StreamDestroyed { stream: handle }
+                | Action::EventCreated { event: handle }
+                | Action::EventDestroyed { event: handle }
+                | Action::EventSynchronized { event: handle, .. }
+                | Action::ContextRecorded { event: handle }
+                | Action::ContextWaited { event: handle }
+                | Action::PoolDestroyed { pool: handle } => each(&$($mut)? handle.0),
+                Action::StreamNamed { stream, .. }
+                | Action::StreamSynchronized { stream, .. }
+                | Action::Enqueued { stream } => stream!(stream),
+                Action::EventRecorded { event, stream } | Action::StreamWaited { stream, event } => {
+                    stream!(stream);
+                    each(&$($mut)? event.0);
+                }
+                Action::ValueWritten { stream, flag, value }
+                | Action::ValueWaited { stream, flag, value, .. } => {
+                    stream!(stream);
+                    flag!(flag);
+                    each(value);
+                }
+                Action::Allocated { address, size, stream, pool, .. } => {
+                    each(address);
+                    each(size);
+                    if let Some(stream) = stream {
+                        stream!(stream);
+                    }
+                    each(&$($mut)? pool.0);
+                }
+                Action::FreeBegun { address, stream, .. } => {
+                    each(address);
+                    if let Some(stream) = stream {
+                        stream!(stream);
+                    }
+                }
+                Action::Copied { stream, to, from, .. } => {
+                    stream!(stream);
+                    region!(to);
+                    region!(from);
+                }
+                Action::CopiedInLayers { stream, layers, .. } => {
+                    stream!(stream);
+                    for (to, from) in layers {
+                        region!(to);
+                        region!(from);
+                    }
+                }
+                Action::CopiedTogether { stream, copies } => {
+                    stream!(stream);
+                    for copy in copies {
+                        region!(&$($mut)? copy.to);
+                        region!(&$($mut)? copy.from);
+                    }
+                }
+                Action::Filled { stream, to, .. } => {
+                    stream!(stream);
+                    region!(to);
+                }
+                Action::HostFunctionEnqueued { stream, token } => {
+                    stream!(stream);
+                    each(token);
+                }
+                Action::HostFunctionStarted { token } => each(token),
+                Action::DeviceSynchronized
+                | Action::ContextSynchronized
+                | Action::ContextDestroyed
+                | Action::Barrier { .. }
+                | Action::FreeEnded { .. }
+                | Action::Ended
+                | Action::BlindSpot { .. } => {}
+            }
+        }
+    };
+}
+
+visitor!(
+    /// Hands `each` the operation's numbers, always in the same order.
+    visit
+);
+visitor!(
+    /// [`visit`] for changing them.
+    visit_mut,
+    mut
+);
+
+fn of(operation: &Operation) -> Numbers {
+    let mut numbers = Numbers::new();
+    visit(operation, |&number| numbers.push(number));
+    numbers
+}
+
+/// Takes the numbers of `base` off those of `operation`, one by one.
+pub(super) fn subtract(operation: &mut Operation, base: &Operation) {
+    let mut base = of(base).into_iter();
+    visit_mut(operation, |number| {
+        let difference = number.wrapping_sub(base.next().unwrap_or(0)) as i64;
+        // Small ones of both signs become small numbers.
+        *number = (difference << 1 ^ difference >> 63) as u64;
+    });
+}
+
+/// Undoes [`subtract`].
+pub(super) fn add(operation: &mut Operation, base: &Operation) {
+    let mut base = of(base).into_iter();
+    visit_mut(operation, |number| {
+        let difference = *number >> 1 ^ (*number & 1).wrapping_neg();
+        *number = difference.wrapping_add(base.next().unwrap_or(0));
+    });
+}
