@@ -43,6 +43,7 @@ programs! {
     graphs_are_built_by_hand = "graphs",
     executables_run_and_are_changed = "executables",
     graphs_allocate_and_free = "graph_memory",
+    random_programs_are_replayed_as_they_run = "replays",
 }
 
 #[test]

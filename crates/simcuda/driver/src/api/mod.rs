@@ -233,6 +233,13 @@ mod tests {
         );
         assert_eq!(at("cuInit", 1000, 0), Err(VERSION_TOO_OLD));
         assert_eq!(at("cuNoSuchThing", 13000, 0), Err(SYMBOL_NOT_FOUND));
+        let newest = at("cuGraphInstantiateWithFlags", 13000, 0);
+        assert_eq!(at("cuGraphInstantiate", 12000, 0), newest);
+        assert_ne!(at("cuGraphInstantiate", 11080, 0), newest);
+        assert_ne!(
+            at("cuGraphInstantiate", 10000, 0),
+            at("cuGraphInstantiate", 11000, 0)
+        );
         let (legacy, per_thread) = (
             at("cuMemAllocAsync", 13000, 0),
             at("cuMemAllocAsync", 13000, 2),

@@ -186,6 +186,35 @@ fn chosen(conditional: &Conditional, rounds: usize) -> Option<usize> {
     }
 }
 
+/// What launches need of a snapshot.
+#[derive(Clone)]
+struct Ready {
+    plan: Arc<Plan>,
+    /// The nodes that each launch brings something along for.
+    given: Arc<[(u64, Action)]>,
+}
+
+impl Ready {
+    fn new(snapshot: &Snapshot) -> Self {
+        let mut given = Vec::new();
+        snapshot.each(&mut |part| {
+            if matches!(
+                part.action,
+                Action::WaitEvent(_)
+                    | Action::RecordEvent(_)
+                    | Action::Signal(_)
+                    | Action::AwaitSignal(_)
+            ) {
+                given.push((part.id, part.action.clone()));
+            }
+        });
+        Self {
+            plan: snapshot.plan(),
+            given: given.into(),
+        }
+    }
+}
+
 /// Events, each with where the time of its record will be.
 type Records = Vec<(u64, Arc<AtomicU64>)>;
 
@@ -196,7 +225,8 @@ pub(crate) struct Executable {
     /// The identity and the handle of the graph that it was made of.
     pub(crate) graph: (u64, u64),
     pub(crate) snapshot: Snapshot,
-    plan: Option<Arc<Plan>>,
+    /// Made at the first launch after a change.
+    ready: Option<Ready>,
     /// The newest launch.
     pub(crate) last: Option<Arc<Past>>,
     /// The addresses that it allocates, and those that it frees.
@@ -209,7 +239,7 @@ pub(crate) struct Executable {
 impl Executable {
     /// Something is about to be changed, for later launches.
     pub(crate) fn change(&mut self) -> &mut Snapshot {
-        self.plan = None;
+        self.ready = None;
         &mut self.snapshot
     }
 }
@@ -313,7 +343,7 @@ impl State {
             flags,
             graph: (graph_id, graph),
             snapshot,
-            plan: None,
+            ready: None,
             last: None,
             allocates,
             frees,
@@ -337,29 +367,16 @@ impl State {
     /// Appends a launch to a stream, after the executable's earlier ones.
     pub(crate) fn launch(&mut self, handle: u64, lane: Lane) -> Status {
         let executable = self.executable(handle)?;
-        let plan = match &executable.plan {
-            Some(plan) => plan.clone(),
-            None => executable.plan.insert(executable.snapshot.plan()).clone(),
-        };
+        let snapshot = &executable.snapshot;
+        let ready = executable.ready.get_or_insert_with(|| Ready::new(snapshot));
+        let Ready { plan, given } = ready.clone();
         let (flags, graph) = (executable.flags, executable.graph.0);
         let (allocates, frees) = (executable.allocates.clone(), executable.frees.clone());
         let defaults = executable.defaults.clone();
         let after: Vec<Arc<Past>> = executable.last.iter().cloned().collect();
         self.check_graph_allocations(&allocates, flags & AUTO_FREE != 0)?;
         self.check_graph_frees(&frees, graph)?;
-        let mut special = Vec::new();
-        self.executable(handle)?.snapshot.each(&mut |part| {
-            if matches!(
-                part.action,
-                Action::WaitEvent(_)
-                    | Action::RecordEvent(_)
-                    | Action::Signal(_)
-                    | Action::AwaitSignal(_)
-            ) {
-                special.push((part.id, part.action.clone()));
-            }
-        });
-        let (given, records) = self.given(special);
+        let (given, records) = self.given(&given);
         let launch = Launch {
             plan,
             given,
@@ -380,11 +397,11 @@ impl State {
 
     /// What a launch brings along for the nodes that need more than their parameters, and the events that it records,
     /// each with where the time will be.
-    fn given(&mut self, nodes: Vec<(u64, Action)>) -> (HashMap<u64, Given>, Records) {
+    fn given(&mut self, nodes: &[(u64, Action)]) -> (HashMap<u64, Given>, Records) {
         let (mut given, mut records) = (HashMap::new(), Vec::new());
-        for (node, action) in nodes {
+        for &(node, ref action) in nodes {
             let mut after: Vec<Point> = Vec::new();
-            let work = match action {
+            let work = match *action {
                 Action::WaitEvent(event) => {
                     // An event that was never recorded, or is gone, is no wait at all.
                     let record = self
@@ -399,7 +416,7 @@ impl State {
                     records.push((event, time.clone()));
                     Work::Stamp(time)
                 }
-                Action::Signal(semaphores) => {
+                Action::Signal(ref semaphores) => {
                     let all: Vec<_> = semaphores
                         .each()
                         .filter_map(|(handle, value)| {
@@ -408,7 +425,7 @@ impl State {
                         .collect();
                     Work::Value(Box::new(move || all.iter().for_each(|signal| signal())))
                 }
-                Action::AwaitSignal(semaphores) => {
+                Action::AwaitSignal(ref semaphores) => {
                     let mut all = Vec::new();
                     for (handle, value) in semaphores.each() {
                         all.extend(self.semaphores.get_mut(handle).map(|each| each.wait(value)));

@@ -11,6 +11,11 @@ int cuStreamBeginCapture_v2_ptsz(stream_t, int), cuStreamEndCapture_ptsz(stream_
 int cuMemsetD8Async_ptsz(u64, unsigned char, size_t, stream_t);
 int cuStreamGetCaptureInfo_v2(stream_t, int *, u64 *, graph_t *, const node_t **, size_t *);
 int cuStreamWaitValue32_v2(stream_t, u64, unsigned, unsigned);
+typedef void *module_t, *function_t;
+typedef struct { unsigned id, zero; unsigned value[16]; } attribute_t;
+typedef struct { unsigned grid[3], block[3], shared; stream_t stream; attribute_t *attributes; unsigned count; } config_t;
+int cuModuleLoadData(module_t *, const void *), cuModuleGetFunction(function_t *, module_t, const char *);
+int cuLaunchKernelEx(const config_t *, function_t, void **, void **);
 
 static char *device, *seen;
 
@@ -315,6 +320,58 @@ static void launches_within(void) {
   CHECK(seen[0] == 'p');
 }
 
+static void *captures_alone(void *letter) {
+  stream_t s = new_stream();
+  char *own = pinned(2), *there = on_device(1);
+  for (int i = 0; i < 20; i++) {
+    graph_t graph;
+    OK(cudaStreamBeginCapture(s, THREAD_LOCAL));
+    OK(cudaMemsetAsync(there, *(char *)letter, 1, s));
+    OK(cudaMemcpyAsync(own, there, 1, D2H, s));
+    OK(cudaStreamEndCapture(s, &graph));
+    exec_t exec = instantiate(graph);
+    own[0] = 0;
+    OK(cudaGraphLaunch(exec, s));
+    OK(cudaStreamSynchronize(s));
+    CHECK(own[0] == *(char *)letter);
+    OK(cudaGraphExecDestroy(exec));
+    OK(cudaGraphDestroy(graph));
+  }
+  return NULL;
+}
+
+static void on_several_threads(void) {
+  pthread_t threads[3];
+  for (int i = 0; i < 3; i++) CHECK(!pthread_create(&threads[i], NULL, captures_alone, &"abc"[i]));
+  for (int i = 0; i < 3; i++) CHECK(!pthread_join(threads[i], NULL));
+}
+
+static const char ptx[] = ".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry none()\n{\n ret;\n}\n";
+
+/* A launch that may begin early has an edge that says so. */
+static void programmatic_launches(void) {
+  stream_t s = new_stream();
+  graph_t graph;
+  module_t module;
+  function_t function;
+  attribute_t early = {6, 0, {1}};
+  config_t config = {{1, 1, 1}, {1, 1, 1}, 0, s, &early, 1};
+  node_t from[4], to[4];
+  edge_t edges[4];
+  size_t count = 4;
+  OK(cuModuleLoadData(&module, ptx));
+  OK(cuModuleGetFunction(&function, module, "none"));
+  OK(cudaStreamBeginCapture(s, GLOBAL));
+  for (int i = 0; i < 2; i++) OK(cuLaunchKernelEx(&config, function, NULL, NULL));
+  config.count = 0;
+  OK(cuLaunchKernelEx(&config, function, NULL, NULL));
+  OK(cudaStreamEndCapture(s, &graph));
+  OK(cudaGraphGetEdges(graph, from, to, edges, &count));
+  CHECK(count == 2 && edges[0].from == 1 && edges[0].type == 1 && edges[1].from == 0 && edges[1].type == 0);
+  OK(cudaGraphLaunch(instantiate(graph), s));
+  OK(cudaStreamSynchronize(s));
+}
+
 int main(void) {
   device = on_device(64);
   seen = pinned(64);
@@ -325,5 +382,7 @@ int main(void) {
   what_is_known_of_one();
   external_events();
   launches_within();
+  on_several_threads();
+  programmatic_launches();
   return 0;
 }
