@@ -5,8 +5,6 @@
 //! lookup is two binary searches over dense numbers and an insertion moves a
 //! bounded amount.
 
-use smallvec::SmallVec;
-
 /// Ranges in a chunk before it is split.
 const CHUNK: usize = 64;
 
@@ -22,6 +20,8 @@ pub(crate) struct AddressMap<T> {
     /// The first start of each chunk.
     firsts: Vec<u64>,
     chunks: Vec<Chunk<T>>,
+    /// No range that was ever here ends beyond.
+    highest: u64,
 }
 
 impl<T> Default for AddressMap<T> {
@@ -29,12 +29,17 @@ impl<T> Default for AddressMap<T> {
         Self {
             firsts: Vec::new(),
             chunks: Vec::new(),
+            highest: 0,
         }
     }
 }
 
-/// Where a range is: its chunk and its place therein.
-type Place = (usize, usize);
+/// Where a range is, until one is added or removed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    chunk: usize,
+    place: usize,
+}
 
 impl<T> AddressMap<T> {
     /// The last range that starts at or before `address`.
@@ -48,126 +53,127 @@ impl<T> AddressMap<T> {
             .starts
             .partition_point(|start| *start <= address)
             .checked_sub(1)?;
-        Some((chunk, place))
+        Some(Place { chunk, place })
+    }
+
+    /// A range's start and its end (exclusive).
+    #[inline]
+    pub(crate) fn range(&self, at: Place) -> (u64, u64) {
+        let chunk = &self.chunks[at.chunk];
+        (chunk.starts[at.place], chunk.rest[at.place].0)
     }
 
     #[inline]
-    fn find(&self, address: u64) -> Option<Place> {
-        let (chunk, place) = self.before(address)?;
-        (address < self.chunks[chunk].rest[place].0).then_some((chunk, place))
+    pub(crate) fn value(&self, at: Place) -> &T {
+        &self.chunks[at.chunk].rest[at.place].1
     }
 
-    /// The range that holds `address`.
+    #[inline]
+    pub(crate) fn value_mut(&mut self, at: Place) -> &mut T {
+        &mut self.chunks[at.chunk].rest[at.place].1
+    }
+
+    /// The value of the range that holds `address`.
     #[inline]
     pub(crate) fn at(&self, address: u64) -> Option<&T> {
-        self.find(address)
-            .map(|(chunk, place)| &self.chunks[chunk].rest[place].1)
-    }
-
-    /// The range that holds `address`.
-    #[inline]
-    pub(crate) fn at_mut(&mut self, address: u64) -> Option<&mut T> {
-        self.find(address)
-            .map(|(chunk, place)| &mut self.chunks[chunk].rest[place].1)
-    }
-
-    /// All values, in the order of their ranges.
-    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.chunks
-            .iter_mut()
-            .flat_map(|chunk| chunk.rest.iter_mut().map(|(_, value)| value))
+        if address >= self.highest {
+            return None;
+        }
+        let found = self.before(address)?;
+        let (end, value) = &self.chunks[found.chunk].rest[found.place];
+        (address < *end).then_some(value)
     }
 
     /// The range that starts at exactly `address`.
-    pub(crate) fn starting_at(&self, address: u64) -> Option<&T> {
-        let (chunk, place) = self.before(address)?;
-        (self.chunks[chunk].starts[place] == address).then(|| &self.chunks[chunk].rest[place].1)
+    pub(crate) fn starting_at(&self, address: u64) -> Option<Place> {
+        self.before(address)
+            .filter(|found| self.range(*found).0 == address)
     }
 
-    /// The ranges that share a byte with `start..end`, last first.
-    pub(crate) fn overlapping(&self, start: u64, end: u64) -> impl Iterator<Item = &T> {
-        let mut next = end.checked_sub(1).and_then(|last| self.before(last));
-        std::iter::from_fn(move || {
-            let (chunk, place) = next?;
-            let (range_end, value) = &self.chunks[chunk].rest[place];
-            if *range_end <= start {
-                return None;
-            }
-            next = match (chunk, place) {
-                (chunk, 1..) => Some((chunk, place - 1)),
-                (1.., 0) => Some((chunk - 1, self.chunks[chunk - 1].starts.len() - 1)),
-                _ => None,
-            };
-            Some(value)
-        })
+    /// The range from `start` to `end`, if just that is one.
+    pub(crate) fn exactly(&self, start: u64, end: u64) -> Option<Place> {
+        self.starting_at(start)
+            .filter(|found| self.range(*found).1 == end)
+    }
+
+    /// The last of the ranges that share a byte with `start..end`.
+    pub(crate) fn overlapping(&self, start: u64, end: u64) -> Option<Place> {
+        self.before(end.checked_sub(1)?)
+            .filter(|found| self.range(*found).1 > start)
+    }
+
+    /// The range before.
+    pub(crate) fn previous(&self, at: Place) -> Option<Place> {
+        if let Some(place) = at.place.checked_sub(1) {
+            return Some(Place { place, ..at });
+        }
+        let chunk = at.chunk.checked_sub(1)?;
+        let place = self.chunks[chunk].starts.len() - 1;
+        Some(Place { chunk, place })
+    }
+
+    /// The range after.
+    pub(crate) fn next(&self, at: Place) -> Option<Place> {
+        if at.place + 1 < self.chunks[at.chunk].starts.len() {
+            let place = at.place + 1;
+            return Some(Place { place, ..at });
+        }
+        let chunk = at.chunk + 1;
+        (chunk < self.chunks.len()).then_some(Place { chunk, place: 0 })
     }
 
     /// Adds a range that overlaps none that is here.
-    pub(crate) fn insert(&mut self, start: u64, end: u64, value: T) {
-        let Some(chunk) = self
-            .firsts
-            .partition_point(|first| *first <= start)
-            .checked_sub(1)
-            .or({
-                if self.firsts.is_empty() {
-                    None
-                } else {
-                    Some(0)
-                }
-            })
-        else {
+    pub(crate) fn insert(&mut self, start: u64, end: u64, value: T) -> Place {
+        self.highest = self.highest.max(end);
+        if self.firsts.is_empty() {
             self.firsts.push(start);
             self.chunks.push(Chunk {
                 starts: vec![start],
                 rest: vec![(end, value)],
             });
-            return;
-        };
+            return Place { chunk: 0, place: 0 };
+        }
+        let chunk = self
+            .firsts
+            .partition_point(|first| *first <= start)
+            .saturating_sub(1);
         let here = &mut self.chunks[chunk];
         let place = here.starts.partition_point(|other| *other <= start);
         here.starts.insert(place, start);
         here.rest.insert(place, (end, value));
         self.firsts[chunk] = here.starts[0];
-        if here.starts.len() > CHUNK {
-            let upper = Chunk {
-                starts: here.starts.split_off(CHUNK / 2),
-                rest: here.rest.split_off(CHUNK / 2),
-            };
-            self.firsts.insert(chunk + 1, upper.starts[0]);
-            self.chunks.insert(chunk + 1, upper);
+        if here.starts.len() <= CHUNK {
+            return Place { chunk, place };
+        }
+        let lower = CHUNK / 2;
+        let upper = Chunk {
+            starts: here.starts.split_off(lower),
+            rest: here.rest.split_off(lower),
+        };
+        self.firsts.insert(chunk + 1, upper.starts[0]);
+        self.chunks.insert(chunk + 1, upper);
+        match place.checked_sub(lower) {
+            Some(place) => Place {
+                chunk: chunk + 1,
+                place,
+            },
+            None => Place { chunk, place },
         }
     }
 
-    /// Takes the range that starts at exactly `start` away.
-    pub(crate) fn remove(&mut self, start: u64) -> Option<T> {
-        let (chunk, place) = self.before(start)?;
-        let here = &mut self.chunks[chunk];
-        if here.starts[place] != start {
-            return None;
-        }
-        here.starts.remove(place);
-        let (_, value) = here.rest.remove(place);
+    /// Takes a range away.
+    pub(crate) fn remove_at(&mut self, at: Place) -> T {
+        let here = &mut self.chunks[at.chunk];
+        here.starts.remove(at.place);
+        let (_, value) = here.rest.remove(at.place);
         match here.starts.first() {
-            Some(first) => self.firsts[chunk] = *first,
+            Some(first) => self.firsts[at.chunk] = *first,
             None => {
-                self.firsts.remove(chunk);
-                self.chunks.remove(chunk);
+                self.firsts.remove(at.chunk);
+                self.chunks.remove(at.chunk);
             }
         }
-        Some(value)
-    }
-
-    /// Takes away every range that shares a byte with `start..end`.
-    pub(crate) fn remove_overlapping(&mut self, start: u64, end: u64) -> SmallVec<[T; 1]> {
-        let mut removed = SmallVec::new();
-        while let Some((chunk, place)) = end.checked_sub(1).and_then(|last| self.before(last)) {
-            if self.chunks[chunk].rest[place].0 <= start {
-                break;
-            }
-            let first = self.chunks[chunk].starts[place];
-            removed.extend(self.remove(first));
-        }
-        removed
+        value
     }
 }
 
@@ -188,29 +194,33 @@ mod tests {
             let mut plain: BTreeMap<u64, u64> = BTreeMap::new();
             for (kind, start, length) in steps {
                 let end = start + length;
-                let hits = |plain: &BTreeMap<u64, u64>| -> Vec<u64> {
-                    plain.iter().filter(|(s, e)| **s < end && **e > start).map(|(s, _)| *s).rev().collect()
-                };
+                let last = plain.iter().filter(|(s, e)| **s < end && **e > start).map(|(s, _)| *s).next_back();
                 match kind {
                     0 | 1 => {
-                        if hits(&plain).is_empty() {
-                            map.insert(start, end, start);
+                        if last.is_none() {
+                            let place = map.insert(start, end, start);
+                            prop_assert_eq!(map.range(place), (start, end));
                             plain.insert(start, end);
+                            let before = map.previous(place).map(|place| *map.value(place));
+                            prop_assert_eq!(before, plain.range(..start).next_back().map(|(s, _)| *s));
+                            let after = map.next(place).map(|place| *map.value(place));
+                            prop_assert_eq!(after, plain.range(start + 1..).next().map(|(s, _)| *s));
                         }
                     }
-                    2 => prop_assert_eq!(map.remove(start), plain.remove(&start).map(|_| start)),
+                    2 => {
+                        let place = map.starting_at(start);
+                        let removed = place.map(|place| map.remove_at(place));
+                        prop_assert_eq!(removed, plain.remove(&start).map(|_| start));
+                    }
                     _ => {
-                        let expected = hits(&plain);
-                        prop_assert_eq!(map.overlapping(start, end).copied().collect::<Vec<_>>(), expected.clone());
-                        if length < 4 {
-                            prop_assert_eq!(map.remove_overlapping(start, end).to_vec(), expected);
-                            plain.retain(|s, e| !(*s < end && *e > start));
-                        }
+                        let found = map.overlapping(start, end);
+                        prop_assert_eq!(found.map(|place| *map.value(place)), last);
                     }
                 }
                 let holder = plain.range(..=start).next_back().filter(|(_, e)| **e > start).map(|(s, _)| *s);
                 prop_assert_eq!(map.at(start).copied(), holder);
-                prop_assert_eq!(map.starting_at(start).copied(), plain.get(&start).map(|_| start));
+                let exact = map.exactly(start, end).map(|place| *map.value(place));
+                prop_assert_eq!(exact, plain.get(&start).filter(|e| **e == end).map(|_| start));
             }
         }
     }

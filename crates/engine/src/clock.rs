@@ -21,8 +21,9 @@ use smallvec::SmallVec;
 /// A timeline's place in every clock. 0 is the host.
 pub(crate) type Slot = u32;
 
-/// A timeline's own time. It begins at 1, so 0 in a clock means "knows nothing".
-pub(crate) type Time = u32;
+/// A timeline's own time. It begins at 1, so 0 in a clock means "knows nothing". Runs of
+/// weeks pass 2^32 segments.
+pub(crate) type Time = u64;
 
 /// The host's slot.
 pub(crate) const HOST: Slot = 0;
@@ -34,9 +35,9 @@ pub(crate) struct Epoch {
     pub(crate) time: Time,
 }
 
-/// For each timeline, the time up to which it is known.
+/// For each timeline, the time up to which it is known; in place while they are few.
 #[derive(Clone, Debug, Default)]
-struct Times(Vec<Time>);
+struct Times(SmallVec<[Time; 12]>);
 
 impl Times {
     #[inline]
@@ -82,20 +83,24 @@ pub(crate) struct Awaited {
 pub(crate) struct Clock {
     seen: Times,
     /// What is promised, where that is less.
-    promised: Option<Times>,
+    promised: Option<Box<Times>>,
     /// Open waits that what follows comes after.
     awaits: SmallVec<[Awaited; 2]>,
 }
 
 impl Clock {
+    #[inline]
     fn promised(&self) -> &Times {
-        self.promised.as_ref().unwrap_or(&self.seen)
+        self.promised.as_deref().unwrap_or(&self.seen)
     }
 
     fn join(&mut self, frontier: &Frontier, promised: bool) {
         let theirs = &frontier.clock;
         if !promised || self.promised.is_some() || theirs.promised.is_some() {
-            let mut known = self.promised.take().unwrap_or_else(|| self.seen.clone());
+            let mut known = match self.promised.take() {
+                Some(known) => known,
+                None => Box::new(self.seen.clone()),
+            };
             if promised {
                 known.join(theirs.promised(), frontier.epoch);
             }
@@ -130,6 +135,40 @@ impl Clock {
                 guessed,
             });
         }
+    }
+}
+
+/// Clocks that nobody shares any more, for those who need one of their own.
+#[derive(Debug, Default)]
+pub(crate) struct Spare(Vec<Arc<Clock>>);
+
+impl Spare {
+    const MOST: usize = 64;
+
+    /// A frontier that is of no use any more.
+    #[inline]
+    pub(crate) fn take(&mut self, frontier: Frontier) {
+        let mut clock = frontier.clock;
+        if self.0.len() < Self::MOST && Arc::get_mut(&mut clock).is_some() {
+            self.0.push(clock);
+        }
+    }
+
+    /// The clock, shared with nobody.
+    #[inline]
+    fn own<'a>(&mut self, clock: &'a mut Arc<Clock>) -> &'a mut Clock {
+        if Arc::get_mut(clock).is_none()
+            && let Some(mut room) = self.0.pop()
+            && let Some(copy) = Arc::get_mut(&mut room)
+        {
+            copy.seen.0.clear();
+            copy.seen.0.extend_from_slice(&clock.seen.0);
+            copy.promised.clone_from(&clock.promised);
+            copy.awaits.clone_from(&clock.awaits);
+            *clock = room;
+        }
+        // Without room to spare this makes some.
+        Arc::make_mut(clock)
     }
 }
 
@@ -263,7 +302,7 @@ impl Timeline {
     /// Makes everything up to `frontier` happen before what follows here, as is
     /// `promised` or only seen. False if it did already. A segment's knowledge never
     /// changes, so knowing a frontier's epoch is knowing all of it.
-    pub(crate) fn learn(&mut self, frontier: &Frontier, promised: bool) -> bool {
+    pub(crate) fn learn(&mut self, frontier: &Frontier, promised: bool, spare: &mut Spare) -> bool {
         let known = if promised {
             self.is_promised(frontier.epoch)
         } else {
@@ -276,7 +315,7 @@ impl Timeline {
             }
             return false;
         }
-        Arc::make_mut(&mut self.clock).join(frontier, promised);
+        spare.own(&mut self.clock).join(frontier, promised);
         self.now.time += 1;
         self.published = false;
         true
@@ -294,9 +333,12 @@ mod tests {
         let frontier = a.frontier();
         let (after, opens) = a.operate();
         assert!(opens && !b.knows(before));
-        assert!(b.learn(&frontier, true));
+        assert!(b.learn(&frontier, true, &mut Spare::default()));
         assert!(b.knows(before) && !b.knows(after));
-        assert!(!b.learn(&frontier, true), "known already");
+        assert!(
+            !b.learn(&frontier, true, &mut Spare::default()),
+            "known already"
+        );
     }
 
     #[test]
@@ -305,7 +347,7 @@ mod tests {
         let (first, _) = lines[0].operate();
         for i in 0..3 {
             let frontier = lines[i].frontier();
-            lines[i + 1].learn(&frontier, true);
+            lines[i + 1].learn(&frontier, true, &mut Spare::default());
         }
         assert!(lines[3].knows(first));
     }
@@ -316,10 +358,10 @@ mod tests {
         let (work, _) = a.operate();
         b.operate();
         let early = b.frontier();
-        b.learn(&a.frontier(), true);
-        c.learn(&early, true);
+        b.learn(&a.frontier(), true, &mut Spare::default());
+        c.learn(&early, true, &mut Spare::default());
         assert!(b.knows(work) && !c.knows(work));
-        c.learn(&b.frontier(), true);
+        c.learn(&b.frontier(), true, &mut Spare::default());
         assert!(c.knows(work));
     }
 
@@ -328,13 +370,16 @@ mod tests {
         let mut lines: Vec<Timeline> = (0..3).map(Timeline::new).collect();
         let (work, _) = lines[0].operate();
         let frontier = lines[0].frontier();
-        assert!(lines[1].learn(&frontier, false));
+        assert!(lines[1].learn(&frontier, false, &mut Spare::default()));
         assert!(lines[1].knows(work) && !lines[1].is_promised(work));
         let passed_on = lines[1].frontier();
-        lines[2].learn(&passed_on, true);
+        lines[2].learn(&passed_on, true, &mut Spare::default());
         assert!(lines[2].is_promised(passed_on.epoch));
         assert!(lines[2].knows(work) && !lines[2].is_promised(work));
-        assert!(lines[2].learn(&frontier, true), "the promise is news");
+        assert!(
+            lines[2].learn(&frontier, true, &mut Spare::default()),
+            "the promise is news"
+        );
         assert!(lines[2].is_promised(work) && lines[2].clock.promised.is_none());
         assert!(!lines[1].is_promised(work));
     }

@@ -327,7 +327,7 @@ impl Engine {
         if known.is_none_or(|block| block.address != start) {
             self.system.blocks.push(start);
         }
-        self.memory.insert(Box::new(Allocation::new(
+        self.memory.insert(Allocation::new(
             (start, end - start),
             MemoryKind::System,
             Access {
@@ -335,7 +335,7 @@ impl Engine {
                 op: birth.op,
             },
             call.context,
-        )));
+        ));
     }
 
     /// Drops such memory once the host knows its copies complete, whenever there is twice

@@ -9,7 +9,7 @@ use streamcheck_model::{
 
 use crate::copies::SystemMemory;
 use crate::graph::Reason;
-use crate::memory::{Allocation, Memory};
+use crate::memory::{Allocation, BlockId, Memory};
 use crate::op::{Access, OpRef};
 use crate::order::{Order, Scope, StreamId, StreamKind, Waited};
 use crate::recent::Part;
@@ -38,8 +38,8 @@ struct PendingFree {
     kind: FreeKind,
     address: u64,
     stream: Option<StreamId>,
-    /// What it frees, out of the live memory meanwhile.
-    allocation: Option<Box<Allocation>>,
+    /// What it frees, which is not live meanwhile.
+    allocation: Option<BlockId>,
     found: Vec<Violation>,
 }
 
@@ -153,6 +153,7 @@ impl Engine {
             ("forgotten-accesses", self.evicted_accesses),
             ("forgotten-freed-blocks", self.memory.evicted),
             ("forgotten-sources", self.system.forgotten),
+            ("forgotten-streams", self.order.forgotten_streams),
         ] {
             if count > 0 {
                 blind_spots.push(BlindSpot {
@@ -167,7 +168,7 @@ impl Engine {
             launches: self.launches,
             copies: self.copies,
             allocations: self.allocations,
-            streams: self.order.stream_count() as u64,
+            streams: self.order.stream_count(),
             blind_spots,
         }
     }
@@ -489,10 +490,9 @@ impl Engine {
         };
         self.order
             .overwritten(address, address.saturating_add(size));
-        self.memory.insert(Box::new(Allocation {
-            pool,
-            ..Allocation::new((address, size), kind, birth, call.context)
-        }));
+        let mut block = Allocation::new((address, size), kind, birth, call.context);
+        block.pool = pool;
+        self.memory.insert(block);
     }
 
     fn free_begun(&mut self, call: &Call, address: u64, kind: FreeKind, stream: Option<StreamRef>) {
@@ -535,10 +535,10 @@ impl Engine {
             }
             // The C library's free takes the pages, not the registration.
             if kind != FreeKind::Libc {
-                allocation = self.memory.remove(address);
+                allocation = self.memory.leave(address);
             }
         }
-        self.pending.retain(|(thread, _)| *thread != call.thread);
+        self.drop_pending(call.thread);
         let pending = PendingFree {
             op,
             kind,
@@ -548,6 +548,17 @@ impl Engine {
             found,
         };
         self.pending.push((call.thread, pending));
+    }
+
+    /// A free of this thread whose end was not seen, if any, has ended somehow.
+    fn drop_pending(&mut self, thread: ThreadId) {
+        let mut pending = self.pending.iter();
+        if let Some(place) = pending.position(|(freeing, _)| *freeing == thread) {
+            let (_, pending) = self.pending.swap_remove(place);
+            if let Some(block) = pending.allocation {
+                self.memory.forget(block);
+            }
+        }
     }
 
     fn free_ended(&mut self, call: &Call, outcome: Outcome, found: &mut Vec<Violation>) {
@@ -573,14 +584,17 @@ impl Engine {
         }
         // A call that failed has put nothing into its stream.
         let free = match stream {
-            Some(id) if outcome == Outcome::Succeeded => self.order.submit(id, op),
+            Some(id) if outcome == Outcome::Succeeded && self.order.is_here(id) => {
+                self.order.submit(id, op)
+            }
             _ => Access {
                 epoch: self.order.host_now(),
                 op,
             },
         };
-        match (outcome, allocation) {
-            (Outcome::Succeeded, Some(allocation)) => {
+        let freed = allocation.and_then(|id| Some((id, self.memory.leaving(id)?)));
+        match (outcome, freed) {
+            (Outcome::Succeeded, Some((block, allocation))) => {
                 let memory = allocation.kind;
                 found.extend(judged);
                 // Host addresses go back to the C library, which may hand them out
@@ -598,7 +612,9 @@ impl Engine {
                         MemoryKind::StreamOrdered | MemoryKind::Device | MemoryKind::Mapped
                     )
                 {
-                    self.memory.bury(allocation.into_past(free));
+                    self.memory.bury(block, free);
+                } else {
+                    self.memory.forget(block);
                 }
                 let waits = match kind {
                     FreeKind::Sync => memory != MemoryKind::StreamOrdered,
@@ -611,9 +627,7 @@ impl Engine {
                 }
             }
             (Outcome::Succeeded, None) => found.extend(judged),
-            (Outcome::Refused | Outcome::Failed, Some(allocation)) => {
-                self.memory.restore(allocation)
-            }
+            (Outcome::Refused | Outcome::Failed, Some((block, _))) => self.memory.restore(block),
             (Outcome::Refused, None) => {
                 let free = Free {
                     order: &self.order,
@@ -644,31 +658,28 @@ impl Engine {
         }
         let (id, mut op) = self.on_stream(stream, call);
         op.kernel = kernel;
-        let doubtful = pointers
-            .iter()
-            .filter(|pointer| pointer.mode == Mode::Doubtful)
-            .any(|pointer| self.memory.live(pointer.address).is_some());
+        let mut doubtful = false;
+        let mut uses: SmallVec<[(Touch, Option<BlockId>); 8]> = SmallVec::new();
+        for (place, pointer) in pointers.iter().enumerate() {
+            let block = self.memory.find(pointer.address);
+            if pointer.mode == Mode::Doubtful {
+                doubtful |= block.is_some();
+            } else if !self.ends_a_range(place, pointers, block) {
+                let footprint = Footprint::Pointer(pointer.address, pointer.shift);
+                uses.push((Touch::new(footprint, pointer.mode), block));
+            }
+        }
         if doubtful {
             self.blind_spot("pointers-in-large-structs", kernel);
         }
-        let uses: SmallVec<[Touch; 8]> = pointers
-            .iter()
-            .enumerate()
-            .filter(|(_, pointer)| pointer.mode != Mode::Doubtful)
-            .filter(|(place, _)| !self.ends_a_range(*place, pointers))
-            .map(|(_, pointer)| {
-                let footprint = Footprint::Pointer(pointer.address, pointer.shift);
-                Touch::new(footprint, pointer.mode)
-            })
-            .collect();
-        self.serializes(
-            id,
-            op,
-            uses.iter().map(|touch| touch.footprint.address()),
-            found,
-        );
+        let addresses = uses.iter().map(|(touch, _)| touch.footprint.address());
+        self.serializes(id, op, addresses, found);
         let access = self.order.submit(id, op);
-        self.touch(id, access, &uses, found);
+        let reported = found.len();
+        for (touch, block) in &uses {
+            self.overwritten(touch);
+            self.touch_block(id, access, touch, *block, reported, found);
+        }
     }
 
     /// Whether the pointer at `place` begins one block only because another, which
@@ -677,19 +688,23 @@ impl Engine {
     /// two that may be written are two buffers, which a pool often places side by
     /// side. What the kernel's code is known to use is no end, unless it may use what
     /// lies before.
-    fn ends_a_range(&self, place: usize, pointers: &[Pointer]) -> bool {
-        let end = pointers[place];
-        if end.back && self.memory.ending_at(end.address).is_some() {
-            return true;
-        }
-        if end.sure {
+    #[inline]
+    fn ends_a_range(&self, place: usize, pointers: &[Pointer], holder: Option<BlockId>) -> bool {
+        let end = &pointers[place];
+        if (end.sure && !end.back) || !self.memory.ends_at(end.address, holder) {
             return false;
         }
+        end.back || self.ends_range_of(place, pointers, holder)
+    }
+
+    /// The same for a pointer to where a live block ends.
+    fn ends_range_of(&self, place: usize, pointers: &[Pointer], holder: Option<BlockId>) -> bool {
+        let end = pointers[place];
         let Some(block) = self.memory.ending_at(end.address) else {
             return false;
         };
         let within = |begin: &Pointer| (block.address..end.address).contains(&begin.address);
-        if self.memory.live(end.address).is_none() {
+        if holder.is_none() {
             return pointers.iter().any(within);
         }
         let begin = place.checked_sub(1).map(|before| pointers[before]);
@@ -731,12 +746,14 @@ impl Engine {
         for touch in touched {
             self.overwritten(touch);
             let mut address = touch.footprint.address();
-            self.touch_block(id, access, *touch, address, reported, found);
+            let block = self.memory.find(address);
+            self.touch_block(id, access, touch, block, reported, found);
             if let Footprint::Exact(region) = touch.footprint {
                 while let Some(next) = self.memory.next_mapping(address)
                     && next < region.end()
                 {
-                    self.touch_block(id, access, *touch, next, reported, found);
+                    let block = self.memory.find(next);
+                    self.touch_block(id, access, touch, block, reported, found);
                     address = next;
                 }
             }
@@ -758,13 +775,15 @@ impl Engine {
         }
     }
 
-    /// Checks and remembers what an operation does to the block at `address`.
+    /// Checks and remembers what an operation does to a block; if it is to no live one,
+    /// at the touch's address.
+    #[inline]
     fn touch_block(
         &mut self,
         id: StreamId,
         access: Access,
-        touch: Touch,
-        address: u64,
+        touch: &Touch,
+        block: Option<BlockId>,
         reported: usize,
         found: &mut Vec<Violation>,
     ) {
@@ -774,7 +793,7 @@ impl Engine {
             early,
             signals,
             over,
-        } = touch;
+        } = *touch;
         let used = Use {
             order: &self.order,
             stream: id,
@@ -784,8 +803,8 @@ impl Engine {
             early,
             strict: false,
         };
-        let Some(allocation) = self.memory.live_mut(address) else {
-            match self.memory.freed(address) {
+        let Some(allocation) = block.and_then(|id| self.memory.as_live_mut(id)) else {
+            match self.memory.freed(footprint.address()) {
                 // The part of a union that is not in use, or of a structure, may hold
                 // what was there before; of two pointers a kernel may choose the other.
                 Some(_) if mode == Mode::Unknown && !signals => {

@@ -23,6 +23,7 @@ mod order;
 mod recent;
 mod rules;
 mod shadow;
+mod streams;
 mod timeline;
 mod values;
 mod view;

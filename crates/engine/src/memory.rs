@@ -1,11 +1,15 @@
 //! Allocations by address: the live ones, and what is remembered of freed ones.
+//!
+//! Blocks lie in a slab and keep their place there while they are known, live or freed.
+//! Their ranges never overlap, so one map leads from an address to its block, and a pool
+//! that hands out the same block again changes nothing in the map.
 
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 use streamcheck_model::{ContextId, Handle, MemoryKind};
 
-use crate::address_map::AddressMap;
+use crate::address_map::{AddressMap, Place};
 use crate::op::Access;
 use crate::shadow::Shadow;
 
@@ -21,6 +25,8 @@ pub(crate) struct Allocation {
     pub(crate) pool: Handle,
     /// It was found never to be freed.
     pub(crate) leaked: bool,
+    /// Another live block ends where it begins.
+    follows: bool,
     /// The allocating call, and for stream-ordered memory when it happens.
     pub(crate) birth: Access,
     /// The last use on each timeline.
@@ -58,6 +64,7 @@ impl Allocation {
             context,
             pool: Handle::default(),
             leaked: false,
+            follows: false,
             birth,
             uses: SmallVec::new(),
             shadow: Shadow::default(),
@@ -71,6 +78,7 @@ impl Allocation {
 
     /// A use supersedes the last one on the same timeline, unless nothing can be said
     /// of it: its order to what follows is not known.
+    #[inline]
     pub(crate) fn used(&mut self, access: Access) {
         match self
             .uses
@@ -83,7 +91,7 @@ impl Allocation {
         }
     }
 
-    pub(crate) fn into_past(self, free: Access) -> Past {
+    fn into_past(self, free: Access) -> Past {
         Past {
             address: self.address,
             size: self.size,
@@ -95,13 +103,121 @@ impl Allocation {
     }
 }
 
+/// A block's place in [`Memory`], given to another once the block is forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockId(u32);
+
+#[derive(Debug)]
+enum Block {
+    Live(Allocation),
+    /// Its free has begun and not ended. `displaced`: its address was handed out
+    /// meanwhile.
+    Leaving {
+        allocation: Allocation,
+        displaced: bool,
+    },
+    Freed(Box<Past>),
+    Vacant,
+}
+
+/// Blocks that stay where they are.
+#[derive(Debug, Default)]
+struct Slab {
+    chunks: Vec<Vec<Block>>,
+    vacant: Vec<BlockId>,
+}
+
+impl Slab {
+    const CHUNK: usize = 256;
+
+    fn insert(&mut self, block: Block) -> BlockId {
+        if let Some(id) = self.vacant.pop() {
+            self[id] = block;
+            return id;
+        }
+        if self
+            .chunks
+            .last()
+            .is_none_or(|chunk| chunk.len() == Self::CHUNK)
+        {
+            self.chunks.push(Vec::with_capacity(Self::CHUNK));
+        }
+        let full = (self.chunks.len() - 1) * Self::CHUNK;
+        let last = self.chunks.last_mut().expect("one was just made sure of");
+        let number = u32::try_from(full + last.len()).expect("fewer than 2^32 blocks");
+        last.push(block);
+        BlockId(number)
+    }
+
+    #[inline]
+    fn get(&self, id: BlockId) -> Option<&Block> {
+        let chunk = self.chunks.get(id.0 as usize / Self::CHUNK)?;
+        chunk.get(id.0 as usize % Self::CHUNK)
+    }
+
+    fn vacate(&mut self, id: BlockId) -> Block {
+        self.vacant.push(id);
+        std::mem::replace(&mut self[id], Block::Vacant)
+    }
+}
+
+impl std::ops::Index<BlockId> for Slab {
+    type Output = Block;
+
+    #[inline]
+    fn index(&self, id: BlockId) -> &Block {
+        &self.chunks[id.0 as usize / Self::CHUNK][id.0 as usize % Self::CHUNK]
+    }
+}
+
+impl std::ops::IndexMut<BlockId> for Slab {
+    #[inline]
+    fn index_mut(&mut self, id: BlockId) -> &mut Block {
+        &mut self.chunks[id.0 as usize / Self::CHUNK][id.0 as usize % Self::CHUNK]
+    }
+}
+
+/// The blocks that addresses were found in the last time. An entry is a guess: it holds
+/// if its block is live and has the address.
+#[derive(Debug)]
+struct Guesses(Box<[(u64, BlockId)]>);
+
+impl Guesses {
+    const SIZE: usize = 1 << 10;
+
+    #[inline]
+    fn place(address: u64) -> usize {
+        // The top bits of a product depend on all bits of the address.
+        (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - Self::SIZE.trailing_zeros())) as usize
+    }
+
+    #[inline]
+    fn get(&self, address: u64) -> Option<BlockId> {
+        let (guessed, id) = self.0[Self::place(address)];
+        (guessed == address).then_some(id)
+    }
+
+    #[inline]
+    fn set(&mut self, address: u64, id: BlockId) {
+        self.0[Self::place(address)] = (address, id);
+    }
+}
+
+impl Default for Guesses {
+    fn default() -> Self {
+        // No block holds the last address.
+        Self(vec![(u64::MAX, BlockId(0)); Self::SIZE].into_boxed_slice())
+    }
+}
+
 /// All memory known.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    live: AddressMap<Box<Allocation>>,
-    freed: AddressMap<Box<Past>>,
+    places: AddressMap<BlockId>,
+    blocks: Slab,
+    guesses: Guesses,
     /// Freed blocks, oldest first, with the sequence of their free.
-    oldest: VecDeque<(u64, u64)>,
+    oldest: VecDeque<(BlockId, u64)>,
     /// Freed blocks forgotten to stay within [`Memory::CAP`].
     pub(crate) evicted: u64,
 }
@@ -110,23 +226,50 @@ impl Memory {
     /// Freed blocks remembered.
     const CAP: usize = 1 << 16;
 
-    /// The live allocation that holds `address`.
-    pub(crate) fn live(&self, address: u64) -> Option<&Allocation> {
-        self.live.at(address).map(|block| &**block)
+    #[inline]
+    fn as_live(&self, id: BlockId) -> Option<&Allocation> {
+        match &self.blocks[id] {
+            Block::Live(allocation) => Some(allocation),
+            _ => None,
+        }
     }
 
-    pub(crate) fn live_mut(&mut self, address: u64) -> Option<&mut Allocation> {
-        self.live.at_mut(address).map(|block| &mut **block)
+    /// A live allocation that was just found.
+    #[inline]
+    pub(crate) fn as_live_mut(&mut self, id: BlockId) -> Option<&mut Allocation> {
+        match &mut self.blocks[id] {
+            Block::Live(allocation) => Some(allocation),
+            _ => None,
+        }
+    }
+
+    /// The live allocation that holds `address`, to be named by its id for as long as
+    /// nothing is allocated or freed.
+    #[inline]
+    pub(crate) fn find(&mut self, address: u64) -> Option<BlockId> {
+        if let Some(id) = self.guesses.get(address)
+            && let Some(Block::Live(allocation)) = self.blocks.get(id)
+            && (allocation.address..allocation.end()).contains(&address)
+        {
+            return Some(id);
+        }
+        let id = *self.places.at(address)?;
+        self.as_live(id)?;
+        self.guesses.set(address, id);
+        Some(id)
+    }
+
+    /// The live allocation that holds `address`.
+    pub(crate) fn live(&self, address: u64) -> Option<&Allocation> {
+        self.as_live(*self.places.at(address)?)
     }
 
     /// The freed block that holds `address`, if no live one does.
     pub(crate) fn freed(&self, address: u64) -> Option<&Past> {
-        self.freed.at(address).map(|block| &**block)
-    }
-
-    /// The live allocations that share a byte with `start..end`.
-    pub(crate) fn overlapping(&self, start: u64, end: u64) -> impl Iterator<Item = &Allocation> {
-        self.live.overlapping(start, end).map(|block| &**block)
+        match &self.blocks[*self.places.at(address)?] {
+            Block::Freed(past) => Some(past),
+            _ => None,
+        }
     }
 
     /// The live allocation that ends at `address`, where another block begins.
@@ -135,80 +278,237 @@ impl Memory {
         (before.end() == address).then_some(before)
     }
 
+    /// Whether a live allocation ends at `address`, which lies in `holder` if in any.
+    #[inline]
+    pub(crate) fn ends_at(&self, address: u64, holder: Option<BlockId>) -> bool {
+        match holder.and_then(|id| self.as_live(id)) {
+            Some(block) => block.address == address && block.follows,
+            None => self.ending_at(address).is_some(),
+        }
+    }
+
     /// Takes in a new allocation. What it overlaps is gone: freed blocks are its
     /// past, live ones were freed out of sight.
-    pub(crate) fn insert(&mut self, mut allocation: Box<Allocation>) {
+    pub(crate) fn insert(&mut self, mut allocation: Allocation) {
         let (start, end) = (allocation.address, allocation.end());
-        self.live.remove_overlapping(start, end);
-        let newest = self
-            .freed
-            .remove_overlapping(start, end)
-            .into_iter()
-            .max_by_key(|past| past.free.op.sequence);
-        if allocation.kind == MemoryKind::StreamOrdered {
-            allocation.recycled = newest.filter(|past| past.kind == MemoryKind::StreamOrdered);
+        let ordered = allocation.kind == MemoryKind::StreamOrdered;
+        let recycles = |past: &Past| ordered && past.kind == MemoryKind::StreamOrdered;
+        // The whole of one block again, as pools do.
+        if let Some(place) = self.places.exactly(start, end) {
+            let id = *self.places.value(place);
+            match &mut self.blocks[id] {
+                Block::Leaving { displaced, .. } => {
+                    *displaced = true;
+                    let new = self.blocks.insert(Block::Live(allocation));
+                    *self.places.value_mut(place) = new;
+                }
+                old => {
+                    if let Block::Freed(past) = std::mem::replace(old, Block::Vacant) {
+                        allocation.recycled = Some(past).filter(|past| recycles(past));
+                    }
+                    *old = Block::Live(allocation);
+                }
+            }
+            self.adjoin(place, true);
+            return;
         }
-        self.live.insert(start, end, allocation);
+        let mut newest: Option<Box<Past>> = None;
+        while let Some(place) = self.places.overlapping(start, end) {
+            if let Some(past) = self.drop_at(place)
+                && newest
+                    .as_ref()
+                    .is_none_or(|newest| newest.free.op.sequence <= past.free.op.sequence)
+            {
+                newest = Some(past);
+            }
+        }
+        allocation.recycled = newest.filter(|past| recycles(past));
+        let id = self.blocks.insert(Block::Live(allocation));
+        let place = self.places.insert(start, end, id);
+        self.adjoin(place, true);
+    }
+
+    /// Takes the block at `place` out of the map; a freed one is handed out.
+    fn drop_at(&mut self, place: Place) -> Option<Box<Past>> {
+        self.adjoin(place, false);
+        let id = self.places.remove_at(place);
+        if let Block::Leaving { displaced, .. } = &mut self.blocks[id] {
+            *displaced = true;
+            return None;
+        }
+        match self.blocks.vacate(id) {
+            Block::Freed(past) => Some(past),
+            _ => None,
+        }
+    }
+
+    /// Tells the block at `place`, which is live from now on or no longer, and the one
+    /// after it, whether they follow a live one.
+    fn adjoin(&mut self, place: Place, live: bool) {
+        let (start, end) = self.places.range(place);
+        if live {
+            let follows = self.places.previous(place).is_some_and(|before| {
+                self.places.range(before).1 == start
+                    && self.as_live(*self.places.value(before)).is_some()
+            });
+            let id = *self.places.value(place);
+            if let Some(allocation) = self.as_live_mut(id) {
+                allocation.follows = follows;
+            }
+        }
+        if let Some(after) = self.places.next(place)
+            && self.places.range(after).0 == end
+        {
+            let id = *self.places.value(after);
+            if let Some(next) = self.as_live_mut(id) {
+                next.follows = live;
+            }
+        }
     }
 
     /// The live allocations.
     pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut Allocation> {
-        self.live.values_mut().map(|block| &mut **block)
+        let blocks = self.blocks.chunks.iter_mut().flatten();
+        blocks.filter_map(|block| match block {
+            Block::Live(allocation) => Some(allocation),
+            _ => None,
+        })
     }
 
     /// The mapping that begins where the one at `address` ends: a buffer may lie over
     /// several.
     pub(crate) fn next_mapping(&self, address: u64) -> Option<u64> {
         let here = self.live(address)?;
+        if here.kind != MemoryKind::Mapped {
+            return None;
+        }
         let next = self.live(here.end())?;
-        (here.kind == MemoryKind::Mapped && next.kind == MemoryKind::Mapped).then_some(next.address)
+        (next.kind == MemoryKind::Mapped).then_some(next.address)
     }
 
-    /// Takes the live allocation that begins at `address` away.
-    pub(crate) fn remove(&mut self, address: u64) -> Option<Box<Allocation>> {
-        self.live.remove(address)
-    }
-
-    /// Puts back an allocation whose free failed, unless its place was taken.
-    pub(crate) fn restore(&mut self, allocation: Box<Allocation>) {
-        let (start, end) = (allocation.address, allocation.end());
-        if self.overlapping(start, end).next().is_none() {
-            self.freed.remove_overlapping(start, end);
-            self.live.insert(start, end, allocation);
+    /// Forgets the live allocation that begins at `address`.
+    pub(crate) fn remove(&mut self, address: u64) {
+        if let Some(place) = self.places.starting_at(address)
+            && self.as_live(*self.places.value(place)).is_some()
+        {
+            self.drop_at(place);
         }
     }
 
-    /// Remembers a freed block until its address returns. If another thread was
-    /// handed the address already, the block is the past of that allocation.
-    pub(crate) fn bury(&mut self, past: Past) {
-        let (start, end) = (past.address, past.address.saturating_add(past.size.max(1)));
-        let taken = self
-            .overlapping(start, end)
-            .next()
-            .map(|owner| owner.address);
-        if let Some(taken) = taken {
-            if let Some(owner) = self.live_mut(taken)
-                && owner.kind == MemoryKind::StreamOrdered
-                && past.kind == MemoryKind::StreamOrdered
-                && owner.recycled.is_none()
-            {
-                owner.recycled = Some(Box::new(past));
-            }
+    /// The free of the live allocation that begins at `address` has begun: it is not
+    /// found any more until [`Memory::restore`], and ends with that, with
+    /// [`Memory::bury`] or with [`Memory::forget`].
+    pub(crate) fn leave(&mut self, address: u64) -> Option<BlockId> {
+        let place = self.places.starting_at(address)?;
+        let id = *self.places.value(place);
+        self.as_live(id)?;
+        self.adjoin(place, false);
+        let block = &mut self.blocks[id];
+        if let Block::Live(allocation) = std::mem::replace(block, Block::Vacant) {
+            *block = Block::Leaving {
+                allocation,
+                displaced: false,
+            };
+        }
+        Some(id)
+    }
+
+    /// An allocation whose free has begun.
+    pub(crate) fn leaving(&self, id: BlockId) -> Option<&Allocation> {
+        match &self.blocks[id] {
+            Block::Leaving { allocation, .. } => Some(allocation),
+            _ => None,
+        }
+    }
+
+    /// The place in the map of an allocation whose free has begun, unless the address was
+    /// handed out meanwhile.
+    fn place_of(&self, id: BlockId) -> Option<Place> {
+        match &self.blocks[id] {
+            Block::Leaving {
+                allocation,
+                displaced: false,
+            } => self.places.starting_at(allocation.address),
+            _ => None,
+        }
+    }
+
+    /// Forgets an allocation whose free has begun.
+    pub(crate) fn forget(&mut self, id: BlockId) {
+        if let Some(place) = self.place_of(id) {
+            self.places.remove_at(place);
+        }
+        self.blocks.vacate(id);
+    }
+
+    /// The free failed: the allocation is live again, unless its place was taken.
+    pub(crate) fn restore(&mut self, id: BlockId) {
+        let place = self.place_of(id);
+        let Block::Leaving { allocation, .. } =
+            std::mem::replace(&mut self.blocks[id], Block::Vacant)
+        else {
+            return;
+        };
+        if let Some(place) = place {
+            self.blocks[id] = Block::Live(allocation);
+            self.adjoin(place, true);
             return;
         }
-        self.freed.remove_overlapping(start, end);
-        self.oldest.push_back((start, past.free.op.sequence));
-        self.freed.insert(start, end, Box::new(past));
-        while self.oldest.len() > Self::CAP {
-            let Some((address, sequence)) = self.oldest.pop_front() else {
-                break;
-            };
-            if self
-                .freed
-                .starting_at(address)
-                .is_some_and(|past| past.free.op.sequence == sequence)
+        self.blocks.vacate(id);
+        let (start, end) = (allocation.address, allocation.end());
+        let taken = self.places.overlapping(start, end);
+        if taken.is_none_or(|place| self.as_live(*self.places.value(place)).is_none()) {
+            self.insert(allocation);
+        }
+    }
+
+    /// The free succeeded: the block is remembered until its address returns. If another
+    /// thread was handed the address already, the block is the past of that allocation.
+    pub(crate) fn bury(&mut self, id: BlockId, free: Access) {
+        let stays = self.place_of(id).is_some();
+        let Block::Leaving { mut allocation, .. } =
+            std::mem::replace(&mut self.blocks[id], Block::Vacant)
+        else {
+            return;
+        };
+        let (start, end) = (allocation.address, allocation.end());
+        // Its own past ends here, and leaves its room.
+        let room = allocation.recycled.take();
+        let past = allocation.into_past(free);
+        let past = match room {
+            Some(mut room) => {
+                *room = past;
+                room
+            }
+            None => Box::new(past),
+        };
+        if stays {
+            self.oldest.push_back((id, past.free.op.sequence));
+            self.blocks[id] = Block::Freed(past);
+            self.limit();
+            return;
+        }
+        self.blocks.vacate(id);
+        if let Some(place) = self.places.overlapping(start, end)
+            && let Some(owner) = self.as_live_mut(*self.places.value(place))
+            && owner.kind == MemoryKind::StreamOrdered
+            && past.kind == MemoryKind::StreamOrdered
+            && owner.recycled.is_none()
+        {
+            owner.recycled = Some(past);
+        }
+    }
+
+    /// Forgets the oldest freed blocks beyond the cap.
+    fn limit(&mut self) {
+        while self.oldest.len() > Self::CAP
+            && let Some((id, sequence)) = self.oldest.pop_front()
+        {
+            if let Block::Freed(past) = &self.blocks[id]
+                && past.free.op.sequence == sequence
+                && let Some(place) = self.places.starting_at(past.address)
             {
-                self.freed.remove(address);
+                self.drop_at(place);
                 self.evicted += 1;
             }
         }

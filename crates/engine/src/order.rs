@@ -17,66 +17,21 @@
 //! A wait made on the device teaches the host nothing.
 
 use std::collections::VecDeque;
-use std::num::NonZeroU32;
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use streamcheck_model::{
-    Call, Condition, ContextId, DeviceId, Flag, Handle, NameId, StackId, StreamRef, ThreadId,
+    Call, Condition, ContextId, DeviceId, Flag, Handle, NameId, StackId, StreamRef,
 };
 
-use crate::clock::{Awaited, Epoch, Frontier, HOST, MANY, Slot, Time, Timeline};
+use crate::clock::{Awaited, Epoch, Frontier, HOST, MANY, Slot, Spare, Time, Timeline};
 use crate::graph::{Link, Reason, SegmentGraph};
 use crate::op::{Access, OpRef};
 use crate::recent::Recent;
+use crate::streams::{Facts, Room, Stream, Streams};
 use crate::values::{Ended, Values};
 
-/// A stream's identity, never given out twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct StreamId(NonZeroU32);
-
-impl StreamId {
-    pub(crate) fn from_index(index: usize) -> Self {
-        let number = u32::try_from(index + 1).ok().and_then(NonZeroU32::new);
-        Self(number.expect("fewer than 2^32 streams"))
-    }
-
-    #[inline]
-    fn index(self) -> usize {
-        self.0.get() as usize - 1
-    }
-}
-
-/// What kind of stream it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StreamKind {
-    Legacy,
-    PerThread(ThreadId),
-    Blocking,
-    NonBlocking,
-    /// No stream: where the streams of a context or a device meet.
-    Meeting,
-}
-
-#[derive(Debug)]
-struct Stream {
-    line: Timeline,
-    kind: StreamKind,
-    context: ContextId,
-    device: u16,
-    /// Among the created ones, from 1; 0 for default streams.
-    number: u32,
-    handle: Handle,
-    name: NameId,
-    /// Where it was created, if that was seen.
-    created: StackId,
-    /// It has done something since the legacy stream's last barrier.
-    awaits_barrier: bool,
-    /// Its last operation and when that was.
-    last: Option<(Epoch, OpRef)>,
-    /// When its last operation other than an event record was.
-    work: Time,
-}
+pub(crate) use crate::streams::{StreamId, StreamKind};
 
 #[derive(Debug, Default)]
 struct Context {
@@ -182,15 +137,11 @@ pub(crate) struct Gap {
 #[derive(Debug)]
 pub(crate) struct Order {
     host: Timeline,
-    streams: Vec<Stream>,
-    created: FxHashMap<Handle, StreamId>,
-    per_thread: FxHashMap<(ThreadId, ContextId), StreamId>,
+    streams: Streams,
     contexts: FxHashMap<ContextId, Context>,
     events: FxHashMap<Handle, Event>,
     overtaken: VecDeque<Overtaken>,
     host_functions: FxHashMap<u64, Frontier>,
-    /// Lines on which streams meet, ever made.
-    meetings_made: usize,
     /// Lines on which the streams of a scope meet: those that its later work comes
     /// after, and those that only gathered its earlier work.
     meetings: FxHashMap<(Scope, Meet), StreamId>,
@@ -199,14 +150,10 @@ pub(crate) struct Order {
     judges_waits: bool,
     /// Whether any wait that is not promised has ordered anything.
     leans: bool,
-    /// Destroyed streams whose slots may still be needed.
-    destroyed: VecDeque<StreamId>,
-    /// The streams that have a slot of their own.
-    current: Vec<StreamId>,
-    /// Which stream each slot belongs to now.
-    slots: Vec<Option<StreamId>>,
-    numbered: u32,
     graph: SegmentGraph,
+    spare: Spare,
+    /// Destroyed streams of unknown progress that had to make room, taken as complete.
+    pub(crate) forgotten_streams: u64,
     /// The newest operations.
     pub(crate) recent: Recent,
 }
@@ -215,23 +162,18 @@ impl Default for Order {
     fn default() -> Self {
         Self {
             host: Timeline::new(HOST),
-            streams: Vec::new(),
-            created: FxHashMap::default(),
-            per_thread: FxHashMap::default(),
+            streams: Streams::default(),
             contexts: FxHashMap::default(),
             events: FxHashMap::default(),
             overtaken: VecDeque::new(),
             host_functions: FxHashMap::default(),
             meetings: FxHashMap::default(),
-            meetings_made: 0,
             values: Values::default(),
             judges_waits: false,
             leans: false,
-            destroyed: VecDeque::new(),
-            current: Vec::new(),
-            slots: vec![None],
-            numbered: 0,
             graph: SegmentGraph::default(),
+            spare: Spare::default(),
+            forgotten_streams: 0,
             recent: Recent::default(),
         }
     }
@@ -244,44 +186,62 @@ impl Order {
     }
 
     fn add(&mut self, kind: StreamKind, handle: Handle, call: &Call) -> StreamId {
-        let id = StreamId::from_index(self.streams.len());
-        let line = self.timeline();
-        self.slots[line.now().slot as usize] = Some(id);
-        self.current.push(id);
-        let number = if matches!(kind, StreamKind::Blocking | StreamKind::NonBlocking) {
-            self.numbered += 1;
-            self.numbered
-        } else {
-            0
-        };
-        self.streams.push(Stream {
-            line,
+        let facts = Facts {
             kind,
             context: call.context,
             device: call.device.0,
-            number,
+            number: 0,
             handle,
             name: NameId::default(),
             created: StackId::default(),
-            awaits_barrier: false,
-            last: None,
-            work: 0,
-        });
+        };
+        let old = self.room(call);
+        let line = match old {
+            Some(old) => Timeline::after(self.stream(old).line.now()),
+            None => Timeline::new(self.streams.slots() as Slot + 1),
+        };
+        let id = self.streams.add(old, line, facts);
         if kind != StreamKind::Meeting {
             self.come_after_meetings(id);
         }
         id
     }
 
+    /// The stream whose slot a new one takes, if there is one.
+    fn room(&mut self, call: &Call) -> Option<StreamId> {
+        let host = &self.host;
+        let over = |stream: &Stream| {
+            host.is_promised(stream.line.now()) && stream.line.awaits().is_empty()
+        };
+        let old = match self.streams.room(over) {
+            Room::Of(old) => old,
+            Room::New => {
+                let old = self.streams.oldest_destroyed()?;
+                self.forgotten_streams += 1;
+                let op = OpRef::new(0, call, None);
+                let frontier = self.stream_mut(old).line.frontier().guessed();
+                self.host_learns(&frontier, Reason::Unseen, op);
+                old
+            }
+        };
+        let stream = self.streams.get(old);
+        if stream.awaits_barrier
+            && let Some(context) = self.contexts.get_mut(&stream.facts.context)
+        {
+            context.barrier.retain(|waiting| *waiting != old);
+        }
+        Some(old)
+    }
+
     /// A new stream comes after what was to come before all later work of its
     /// context or device.
     fn come_after_meetings(&mut self, id: StreamId) {
-        let Stream {
+        let Facts {
             device,
             context,
             kind,
             ..
-        } = *self.stream(id);
+        } = self.stream(id).facts;
         let met: Vec<StreamId> = self
             .meetings
             .iter()
@@ -296,12 +256,14 @@ impl Order {
         }
     }
 
+    #[inline]
     fn stream(&self, id: StreamId) -> &Stream {
-        &self.streams[id.index()]
+        self.streams.get(id)
     }
 
+    #[inline]
     fn stream_mut(&mut self, id: StreamId) -> &mut Stream {
-        &mut self.streams[id.index()]
+        self.streams.get_mut(id)
     }
 
     /// The stream that a call means. One whose creation was not seen is taken as
@@ -317,16 +279,13 @@ impl Order {
                 id
             }
             StreamRef::PerThread => {
-                let key = (call.thread, call.context);
-                if let Some(&id) = self.per_thread.get(&key) {
+                if let Some(id) = self.streams.of_thread(call.thread, call.context) {
                     return id;
                 }
-                let id = self.add(StreamKind::PerThread(call.thread), Handle(2), call);
-                self.per_thread.insert(key, id);
-                id
+                self.add(StreamKind::PerThread(call.thread), Handle(2), call)
             }
-            StreamRef::Created(handle) => match self.created.get(&handle) {
-                Some(&id) => id,
+            StreamRef::Created(handle) => match self.streams.by_handle(handle) {
+                Some(id) => id,
                 None => self.new_stream(handle, true, call),
             },
         }
@@ -334,7 +293,7 @@ impl Order {
 
     pub(crate) fn create_stream(&mut self, handle: Handle, blocking: bool, call: &Call) {
         let id = self.new_stream(handle, blocking, call);
-        self.stream_mut(id).created = call.stack;
+        self.stream_mut(id).facts.created = call.stack;
     }
 
     fn new_stream(&mut self, handle: Handle, blocking: bool, call: &Call) -> StreamId {
@@ -343,31 +302,22 @@ impl Order {
         } else {
             StreamKind::NonBlocking
         };
-        let id = self.add(kind, handle, call);
-        // One that had the handle was destroyed out of sight.
-        self.destroyed.extend(self.created.insert(handle, id));
-        id
+        self.add(kind, handle, call)
     }
 
     /// The streams of a context that ended are gone with it.
     pub(crate) fn destroy_context(&mut self, scope: Scope) {
-        let (streams, destroyed) = (&self.streams, &mut self.destroyed);
-        let mut gone = |id: StreamId| {
-            let stream = &streams[id.index()];
-            let gone = scope.holds(stream.device, stream.context);
-            if gone {
-                destroyed.push_back(id);
-            }
-            gone
-        };
-        self.created.retain(|_, id| !gone(*id));
-        self.per_thread.retain(|_, id| !gone(*id));
+        let gone = |facts: &Facts| scope.holds(facts.device, facts.context);
+        self.streams.destroy_all(gone);
         let Scope::Context(_, ended) = scope else {
             return;
         };
+        let mut lines: SmallVec<[StreamId; 4]> = SmallVec::new();
+        let streams = &self.streams;
         self.contexts.retain(|id, context| {
-            let legacy = context.legacy.is_some_and(&mut gone);
-            !legacy && *id != ended
+            let legacy = context.legacy.filter(|id| gone(&streams.get(*id).facts));
+            lines.extend(legacy);
+            legacy.is_none() && *id != ended
         });
         self.meetings.retain(|(met, _), line| {
             let ends = match *met {
@@ -375,19 +325,22 @@ impl Order {
                 Scope::Device(_) | Scope::Blocking(_) => false,
             };
             if ends {
-                self.destroyed.push_back(*line);
+                lines.push(*line);
             }
             !ends
         });
+        for line in lines {
+            self.streams.retire(line);
+        }
     }
 
     /// The handle is free for another stream; the work of this one goes on.
     pub(crate) fn destroy_stream(&mut self, handle: Handle) {
-        self.destroyed.extend(self.created.remove(&handle));
+        self.streams.destroy(handle);
     }
 
     pub(crate) fn name_stream(&mut self, id: StreamId, name: NameId) {
-        self.stream_mut(id).name = name;
+        self.stream_mut(id).facts.name = name;
     }
 
     pub(crate) fn create_event(&mut self, event: Handle) {
@@ -400,27 +353,8 @@ impl Order {
     }
 
     /// Streams seen, default streams included.
-    pub(crate) fn stream_count(&self) -> usize {
-        self.streams.len() - self.meetings_made
-    }
-
-    /// A timeline for a new stream: in the slot of a destroyed stream whose work the
-    /// host knows complete, so that clocks stay as short as the streams are few.
-    /// Whoever knows the new stream's work knows the old one's, as all work given
-    /// out from now on comes after what the host knows.
-    fn timeline(&mut self) -> Timeline {
-        const LOOKED_AT: usize = 16;
-        let over = |id: &StreamId| {
-            let line = &self.stream(*id).line;
-            self.host.is_promised(line.now()) && line.awaits().is_empty()
-        };
-        let place = self.destroyed.iter().take(LOOKED_AT).position(over);
-        if let Some(old) = place.and_then(|place| self.destroyed.remove(place)) {
-            self.current.retain(|id| *id != old);
-            return Timeline::after(self.stream(old).line.now());
-        }
-        self.slots.push(None);
-        Timeline::new(self.slots.len() as Slot - 1)
+    pub(crate) fn stream_count(&self) -> u64 {
+        self.streams.count()
     }
 
     fn learn(
@@ -430,18 +364,14 @@ impl Order {
         reason: Reason,
         call: Option<OpRef>,
     ) -> bool {
-        let line = &mut self.streams[id.index()].line;
-        learn(&mut self.graph, line, frontier, reason, call)
+        let line = &mut self.streams.get_mut(id).line;
+        let told = (&mut self.graph, &mut self.spare);
+        learn(told, line, frontier, reason, call)
     }
 
     fn host_learns(&mut self, frontier: &Frontier, reason: Reason, call: OpRef) -> bool {
-        let news = learn(
-            &mut self.graph,
-            &mut self.host,
-            frontier,
-            reason,
-            Some(call),
-        );
+        let told = (&mut self.graph, &mut self.spare);
+        let news = learn(told, &mut self.host, frontier, reason, Some(call));
         self.leans |= news && reason == Reason::ImplicitSync;
         if !frontier.awaits().is_empty() {
             self.host_learns_endings(frontier.awaits(), reason, call);
@@ -468,7 +398,8 @@ impl Order {
             seen.push(awaited);
             if let Some(write) = self.ending(awaited) {
                 open.extend_from_slice(write.awaits());
-                let news = learn(&mut self.graph, &mut self.host, &write, reason, Some(call));
+                let told = (&mut self.graph, &mut self.spare);
+                let news = learn(told, &mut self.host, &write, reason, Some(call));
                 self.leans |= news && reason == Reason::ImplicitSync;
             }
         }
@@ -489,7 +420,7 @@ impl Order {
     fn settle_waits(&mut self, id: StreamId) {
         let mut ended: Vec<Frontier> = Vec::new();
         loop {
-            let line = &self.streams[id.index()].line;
+            let line = &self.streams.get(id).line;
             let writes = line
                 .awaits()
                 .iter()
@@ -503,7 +434,8 @@ impl Order {
             }
         }
         let values = &self.values;
-        self.streams[id.index()]
+        self.streams
+            .get_mut(id)
             .line
             .retain_awaits(|wait| matches!(values.ended(wait), Ended::Open));
     }
@@ -527,8 +459,8 @@ impl Order {
             let frontier = self.host.frontier();
             self.learn(id, &frontier, Reason::Submission, None);
         }
-        let context = self.stream(id).context;
-        match self.stream(id).kind {
+        let context = self.stream(id).facts.context;
+        match self.stream(id).facts.kind {
             StreamKind::NonBlocking | StreamKind::Meeting => {}
             StreamKind::Legacy => {
                 let before = std::mem::take(&mut self.contexts.entry(context).or_default().barrier);
@@ -567,7 +499,7 @@ impl Order {
 
     fn enqueue(&mut self, id: StreamId, mut op: OpRef) -> Access {
         self.prepare(id);
-        let stream = &mut self.streams[id.index()];
+        let stream = self.streams.get_mut(id);
         op.order_unknown = !stream.line.awaits().is_empty();
         let (epoch, opens) = stream.line.operate();
         if opens {
@@ -580,10 +512,13 @@ impl Order {
         stream.last = Some((epoch, op));
         self.recent.placed(id, op, epoch);
         if !stream.awaits_barrier
-            && matches!(stream.kind, StreamKind::Blocking | StreamKind::PerThread(_))
+            && matches!(
+                stream.facts.kind,
+                StreamKind::Blocking | StreamKind::PerThread(_)
+            )
         {
             stream.awaits_barrier = true;
-            let context = stream.context;
+            let context = stream.facts.context;
             self.contexts.entry(context).or_default().barrier.push(id);
         }
         Access { epoch, op }
@@ -607,29 +542,22 @@ impl Order {
 
     pub(crate) fn record(&mut self, event: Handle, id: StreamId, op: OpRef) {
         self.enqueue(id, op);
-        self.record_line(event, id);
-        let event = self.events.entry(event).or_default();
+        let event = self.record_line(event, id);
         event.replaced = event.by.filter(|before| before.stream != op.stream);
         event.by = Some(op);
     }
 
     /// Keeps in mind that a wait is for a record that replaced another.
-    fn note_overtaken(&mut self, event: Handle, wait: OpRef) {
-        if let Some(&Event {
-            by: Some(record),
-            replaced: Some(replaced),
-            ..
-        }) = self.events.get(&event)
-        {
-            if self.overtaken.len() == OVERTAKEN {
-                self.overtaken.pop_front();
-            }
-            self.overtaken.push_back(Overtaken {
-                wait,
-                record,
-                replaced,
-            });
+    #[cold]
+    fn note_overtaken(&mut self, wait: OpRef, record: OpRef, replaced: OpRef) {
+        if self.overtaken.len() == OVERTAKEN {
+            self.overtaken.pop_front();
         }
+        self.overtaken.push_back(Overtaken {
+            wait,
+            record,
+            replaced,
+        });
     }
 
     /// The wait of `later` by which it would come after `earlier`, had the event not been
@@ -643,23 +571,30 @@ impl Order {
         self.overtaken.iter().rev().find(meant).copied()
     }
 
-    fn record_line(&mut self, event: Handle, id: StreamId) {
-        let stream = self.stream_mut(id);
+    fn record_line(&mut self, event: Handle, id: StreamId) -> &mut Event {
+        let stream = self.streams.get_mut(id);
         let record = Record {
             work: stream.work,
             frontier: stream.line.frontier(),
         };
-        self.events.entry(event).or_default().record = Some(record);
+        let event = self.events.entry(event).or_default();
+        if let Some(old) = event.record.replace(record) {
+            self.spare.take(old.frontier);
+        }
+        event
     }
 
     pub(crate) fn wait(&mut self, id: StreamId, event: Handle, op: OpRef) -> Waited {
         match self.events.get(&event) {
             Some(Event {
                 record: Some(record),
-                ..
+                by,
+                replaced,
             }) => {
                 let Record { frontier, work } = record.clone();
-                self.note_overtaken(event, op);
+                if let (Some(by), Some(replaced)) = (*by, *replaced) {
+                    self.note_overtaken(op, by, replaced);
+                }
                 self.prepare(id);
                 let redundant = self.adds_nothing(Some(id), frontier.epoch.slot, work);
                 self.learn(id, &frontier, Reason::EventWait, Some(op));
@@ -684,8 +619,8 @@ impl Order {
     /// Orders a stream after all that was ever submitted: for waits whose other
     /// end is out of sight.
     fn learn_everything(&mut self, id: StreamId) {
-        for place in 0..self.current.len() {
-            let other = self.current[place];
+        for place in 0..self.streams.slots() {
+            let other = self.streams.at(place);
             if other != id {
                 let frontier = self.stream_mut(other).line.frontier().guessed();
                 self.learn(id, &frontier, Reason::Unseen, None);
@@ -720,8 +655,8 @@ impl Order {
         let host = &self.host;
         self.values
             .write(flag, value, frontier, |epoch| host.knows(epoch));
-        for place in 0..self.current.len() {
-            let id = self.current[place];
+        for place in 0..self.streams.slots() {
+            let id = self.streams.at(place);
             if !self.stream(id).line.awaits().is_empty() {
                 self.settle_waits(id);
             }
@@ -741,7 +676,7 @@ impl Order {
     ) -> (Access, bool) {
         self.prepare(id);
         let host = &self.host;
-        let slot = self.streams[id.index()].line.now().slot;
+        let slot = self.streams.get(id).line.now().slot;
         let (ending, open) = self
             .values
             .ending(flag, value, condition, slot, |epoch| host.knows(epoch));
@@ -751,7 +686,7 @@ impl Order {
         if open {
             self.learn_everything(id);
             let wait = self.values.open(flag, value, condition);
-            let line = &mut self.streams[id.index()].line;
+            let line = &mut self.streams.get_mut(id).line;
             let before = line.now();
             line.await_value(wait);
             self.graph.continues(before, line.now());
@@ -780,7 +715,6 @@ impl Order {
             return id;
         }
         let id = self.add(StreamKind::Meeting, Handle::default(), call);
-        self.meetings_made += 1;
         self.meetings.insert((scope, meet), id);
         id
     }
@@ -788,9 +722,14 @@ impl Order {
     fn streams_in(&self, scope: Scope) -> Vec<StreamId> {
         let inside = |id: &StreamId| {
             let stream = self.stream(*id);
-            takes_part(scope, stream.kind) && scope.holds(stream.device, stream.context)
+            takes_part(scope, stream.facts.kind)
+                && scope.holds(stream.facts.device, stream.facts.context)
         };
-        self.current.iter().copied().filter(inside).collect()
+        let ids = self.streams.all().map(|stream| stream.id);
+        let mut ids: Vec<StreamId> = ids.filter(inside).collect();
+        // What takes part in a barrier depends on what the legacy stream was given first.
+        ids.sort_unstable_by_key(|id| id.age());
+        ids
     }
 
     /// The meeting's line comes after all earlier work of its streams.
@@ -810,7 +749,7 @@ impl Order {
     fn scatter(&mut self, scope: Scope, line: StreamId, op: OpRef) {
         let frontier = self.stream_mut(line).line.frontier();
         for id in self.streams_in(scope) {
-            if self.destroyed.contains(&id) {
+            if self.stream(id).destroyed {
                 continue;
             }
             self.prepare(id);
@@ -882,8 +821,8 @@ impl Order {
             }
             Some(Event { record: None, .. }) => Waited::Unrecorded,
             None => {
-                for place in 0..self.current.len() {
-                    let stream = self.current[place];
+                for place in 0..self.streams.slots() {
+                    let stream = self.streams.at(place);
                     let frontier = self.stream_mut(stream).line.frontier().guessed();
                     self.host_learns(&frontier, Reason::Unseen, op);
                 }
@@ -896,8 +835,8 @@ impl Order {
     /// what an operation on it would wait for too. True if it knew all its work.
     pub(crate) fn synchronize_stream(&mut self, id: StreamId, reason: Reason, op: OpRef) -> bool {
         let mut covered: SmallVec<[StreamId; 4]> = SmallVec::from_iter([id]);
-        if self.stream(id).kind == StreamKind::Legacy
-            && let Some(context) = self.contexts.get(&self.stream(id).context)
+        if self.stream(id).facts.kind == StreamKind::Legacy
+            && let Some(context) = self.contexts.get(&self.stream(id).facts.context)
         {
             covered.extend_from_slice(&context.barrier);
         }
@@ -926,12 +865,12 @@ impl Order {
     /// The host knows all work of the scope's streams complete. True if it did before.
     pub(crate) fn synchronize(&mut self, scope: Scope, reason: Reason, op: OpRef) -> bool {
         let mut redundant = true;
-        for place in 0..self.current.len() {
-            let id = self.current[place];
-            let stream = &self.streams[id.index()];
-            if stream.kind == StreamKind::Meeting
+        for place in 0..self.streams.slots() {
+            let id = self.streams.at(place);
+            let stream = self.streams.get(id);
+            if stream.facts.kind == StreamKind::Meeting
                 || stream.last.is_none()
-                || !scope.holds(stream.device, stream.context)
+                || !scope.holds(stream.facts.device, stream.facts.context)
             {
                 continue;
             }
@@ -1005,10 +944,15 @@ impl Order {
     /// what [`Order::prepare`] makes it learn.
     fn ahead_of(&self, id: StreamId) -> impl Iterator<Item = &Timeline> {
         let stream = self.stream(id);
-        let context = self.contexts.get(&stream.context);
-        let barrier = context.filter(|_| stream.kind == StreamKind::Legacy);
+        let context = self.contexts.get(&stream.facts.context);
+        let barrier = context.filter(|_| stream.facts.kind == StreamKind::Legacy);
         let legacy = context
-            .filter(|_| matches!(stream.kind, StreamKind::Blocking | StreamKind::PerThread(_)))
+            .filter(|_| {
+                matches!(
+                    stream.facts.kind,
+                    StreamKind::Blocking | StreamKind::PerThread(_)
+                )
+            })
             .and_then(|context| context.legacy)
             .filter(|&legacy| self.stream(legacy).last.is_some());
         [&stream.line, &self.host]
@@ -1044,37 +988,26 @@ impl Order {
     }
 
     pub(crate) fn kind(&self, id: StreamId) -> StreamKind {
-        self.stream(id).kind
+        self.stream(id).facts.kind
     }
 
-    pub(crate) fn number(&self, id: StreamId) -> u32 {
-        self.stream(id).number
+    /// What is known of a stream that may be gone.
+    pub(crate) fn facts(&self, id: StreamId) -> Option<Facts> {
+        self.streams.facts(id)
     }
 
-    pub(crate) fn handle(&self, id: StreamId) -> Handle {
-        self.stream(id).handle
-    }
-
-    pub(crate) fn device(&self, id: StreamId) -> u16 {
-        self.stream(id).device
-    }
-
-    /// The stack of the call that created the stream; 0 if that was not seen.
-    pub(crate) fn created_at(&self, id: StreamId) -> StackId {
-        self.stream(id).created
-    }
-
-    pub(crate) fn stream_name(&self, id: StreamId) -> NameId {
-        self.stream(id).name
+    /// Whether the stream was not destroyed, or keeps its place all the same.
+    pub(crate) fn is_here(&self, id: StreamId) -> bool {
+        self.streams.is_here(id)
     }
 
     pub(crate) fn context(&self, id: StreamId) -> ContextId {
-        self.stream(id).context
+        self.stream(id).facts.context
     }
 
     /// The stream that an epoch is of; `None` for the host.
     pub(crate) fn stream_of(&self, slot: Slot) -> Option<StreamId> {
-        self.slots.get(slot as usize).copied().flatten()
+        self.streams.of_slot(slot)
     }
 
     /// How far `later` (a stream, or the host) is ordered after the timeline of `slot`.
@@ -1112,7 +1045,7 @@ impl Order {
     }
 
     /// All that orders one timeline after another, as far as it is remembered.
-    pub(crate) fn links(&self) -> impl Iterator<Item = (Epoch, Epoch, Link)> {
+    pub(crate) fn links(&self) -> Vec<(Epoch, Epoch, Link)> {
         self.graph.links()
     }
 
@@ -1123,15 +1056,16 @@ impl Order {
     }
 }
 
+#[inline]
 fn learn(
-    graph: &mut SegmentGraph,
+    (graph, spare): (&mut SegmentGraph, &mut Spare),
     line: &mut Timeline,
     frontier: &Frontier,
     reason: Reason,
     call: Option<OpRef>,
 ) -> bool {
     let before = line.now();
-    let news = line.learn(frontier, reason != Reason::ImplicitSync);
+    let news = line.learn(frontier, reason != Reason::ImplicitSync, spare);
     if news {
         graph.continues(before, line.now());
         graph.link(frontier.epoch, line.now(), reason, call);

@@ -125,15 +125,88 @@ impl PointerTable {
     }
 }
 
+/// Records of exact bytes, by the binary order of their lengths: a few long regions do
+/// not make a search among many short ones longer.
+#[derive(Debug, Default)]
+struct RegionTable {
+    classes: SmallVec<[(u32, Class); 1]>,
+    arrived: u64,
+    count: usize,
+}
+
+/// Regions of lengths up to `1 << n`, by first byte, then in the order of arrival.
+type Class = BTreeMap<(u64, u64), (Region, Record)>;
+
+impl RegionTable {
+    fn class(region: &Region) -> u32 {
+        let length = (region.end() - region.address).max(1);
+        u64::BITS - (length - 1).leading_zeros()
+    }
+
+    fn insert(&mut self, region: Region, record: Record) {
+        let class = Self::class(&region);
+        let mut known = self.classes.iter();
+        let place = known.position(|(known, _)| *known == class);
+        let place = place.unwrap_or_else(|| {
+            self.classes.push((class, Class::new()));
+            self.classes.len() - 1
+        });
+        self.arrived += 1;
+        self.count += 1;
+        let class = &mut self.classes[place].1;
+        class.insert((region.address, self.arrived), (region, record));
+    }
+
+    /// The regions that may reach into `start..end`.
+    fn near(&self, start: u64, end: u64) -> impl Iterator<Item = &(Region, Record)> {
+        self.classes.iter().flat_map(move |(class, regions)| {
+            let reach = 1_u64.checked_shl(*class).unwrap_or(u64::MAX);
+            let first = (start.saturating_sub(reach), 0);
+            let near = regions.range(first..(end, 0).max(first));
+            near.map(|(_, there)| there)
+        })
+    }
+
+    /// Drops those that `gone` says so of among the ones near `start..end`.
+    fn drop_near(&mut self, start: u64, end: u64, gone: impl Fn(&Region, &Record) -> bool) {
+        for (class, regions) in &mut self.classes {
+            let reach = 1_u64.checked_shl(*class).unwrap_or(u64::MAX);
+            let first = (start.saturating_sub(reach), 0);
+            let near = regions.range(first..(end, 0).max(first));
+            let old: SmallVec<[(u64, u64); 4]> = near
+                .filter(|(_, (region, record))| gone(region, record))
+                .map(|(key, _)| *key)
+                .collect();
+            for key in &old {
+                regions.remove(key);
+            }
+            self.count -= old.len();
+        }
+    }
+
+    fn records(&self) -> impl Iterator<Item = &Record> {
+        let regions = self
+            .classes
+            .iter()
+            .flat_map(|(_, regions)| regions.values());
+        regions.map(|(_, record)| record)
+    }
+
+    fn retain(&mut self, wanted: impl Fn(&Record) -> bool) {
+        for (_, regions) in &mut self.classes {
+            regions.retain(|_, (_, record)| wanted(record));
+        }
+        self.classes.retain(|(_, regions)| !regions.is_empty());
+        self.count = self.classes.iter().map(|(_, regions)| regions.len()).sum();
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Shadow {
     pointers: PointerTable,
-    /// By first byte, then in the order of arrival.
-    regions: BTreeMap<(u64, u64), (Region, Record)>,
-    /// Bytes from first to last of the longest region ever here.
-    longest: u64,
-    arrived: u64,
+    /// Records of pointers.
     count: usize,
+    regions: Option<Box<RegionTable>>,
 }
 
 impl Shadow {
@@ -162,10 +235,13 @@ impl Shadow {
                 let same = |record: &&Record| record.shift == shift;
                 let records = self.pointers.get(address).iter();
                 records.filter(same).for_each(&mut look);
-                if shift == 0 {
-                    self.near(address, address.saturating_add(1))
-                        .filter(|(_, (region, _))| region.contains(address))
-                        .for_each(|(_, (_, record))| look(record));
+                if shift == 0
+                    && let Some(regions) = &self.regions
+                {
+                    regions
+                        .near(address, address.saturating_add(1))
+                        .filter(|(region, _)| region.contains(address))
+                        .for_each(|(_, record)| look(record));
                 }
             }
             Footprint::Exact(region) => {
@@ -175,9 +251,11 @@ impl Shadow {
                         records.iter().filter(fixed).for_each(&mut look);
                     }
                 }
-                self.near(region.address, region.end())
-                    .filter(|(_, (other, _))| other.overlaps(&region))
-                    .for_each(|(_, (_, record))| look(record));
+                let regions = self.regions.iter();
+                regions
+                    .flat_map(|regions| regions.near(region.address, region.end()))
+                    .filter(|(other, _)| other.overlaps(&region))
+                    .for_each(|(_, record)| look(record));
             }
         }
         newest
@@ -222,64 +300,48 @@ impl Shadow {
                         old.shift != 0 || !redundant(old)
                     });
                 }
-                let gone: SmallVec<[(u64, u64); 4]> = self
-                    .near(region.address, region.end())
-                    .filter(|(_, (old, record))| covers(&region, old) && redundant(record))
-                    .map(|(key, _)| *key)
-                    .collect();
-                for key in &gone {
-                    self.regions.remove(key);
-                }
-                self.longest = self.longest.max(region.end() - region.address);
-                self.arrived += 1;
-                self.regions
-                    .insert((region.address, self.arrived), (region, record));
-                self.count = self.count + 1 - gone.len();
+                let regions = self.regions.get_or_insert_default();
+                regions.drop_near(region.address, region.end(), |old, record| {
+                    covers(&region, old) && redundant(record)
+                });
+                regions.insert(region, record);
             }
         }
-        if self.count > Self::CAP {
+        if self.records() > Self::CAP {
             self.shrink(over)
         } else {
             0
         }
     }
 
-    /// The regions that may reach into `start..end`.
-    fn near(&self, start: u64, end: u64) -> impl Iterator<Item = (&(u64, u64), &(Region, Record))> {
-        let first = (start.saturating_sub(self.longest), 0);
-        self.regions.range(first..(end, 0).max(first))
+    fn records(&self) -> usize {
+        self.count + self.regions.as_ref().map_or(0, |regions| regions.count)
     }
 
     /// Drops what can race no more, then, if need be, the older half.
     fn shrink(&mut self, over: impl Fn(&Access) -> bool) -> u64 {
         self.keep(|record| !over(&record.access));
-        if self.count <= Self::CAP / 2 {
+        if self.records() <= Self::CAP / 2 {
             return 0;
         }
-        let mut sequences: Vec<u64> = self
-            .regions
-            .values()
-            .map(|(_, record)| record.access.op.sequence)
+        let pointers = self.pointers.records.iter().flatten();
+        let regions = self.regions.iter().flat_map(|regions| regions.records());
+        let mut sequences: Vec<u64> = pointers
+            .chain(regions)
+            .map(|record| record.access.op.sequence)
             .collect();
-        sequences.extend(
-            self.pointers
-                .records
-                .iter()
-                .flatten()
-                .map(|record| record.access.op.sequence),
-        );
         let middle = sequences.len() / 2;
         let (_, median, _) = sequences.select_nth_unstable(middle);
         let median = *median;
-        let before = self.count;
+        let before = self.records();
         self.keep(|record| record.access.op.sequence > median);
-        (before - self.count) as u64
+        (before - self.records()) as u64
     }
 
     fn keep(&mut self, wanted: impl Fn(&Record) -> bool) {
-        let before = self.regions.len();
-        self.regions.retain(|_, (_, record)| wanted(record));
-        self.count -= before - self.regions.len();
+        if let Some(regions) = &mut self.regions {
+            regions.retain(&wanted);
+        }
         self.count -= self.pointers.retain(0, u64::MAX, wanted);
     }
 }
@@ -302,7 +364,7 @@ mod tests {
         Access {
             epoch: Epoch {
                 slot: 1,
-                time: sequence as u32,
+                time: sequence,
             },
             op: OpRef::new(sequence, &Call::default(), None),
         }
@@ -399,7 +461,7 @@ mod tests {
                 |_| false,
             );
         }
-        assert!(shadow.count <= Shadow::CAP + 1 && lost > 0);
+        assert!(shadow.records() <= Shadow::CAP + 1 && lost > 0);
         let mut quiet = Shadow::default();
         for i in 0..3 * Shadow::CAP as u64 {
             assert_eq!(

@@ -61,6 +61,7 @@ pub(crate) fn cut(view: &View<'_>, events: &[(Role, OpRef)], gap: Option<Gap>) -
     let arrows: Vec<Arrow> = view
         .order
         .links()
+        .into_iter()
         .filter_map(|(from, to, link)| cutter.arrow(&points, from, to, &link))
         .filter(|arrow| (first..=last).contains(&arrow.to))
         .collect();
@@ -87,7 +88,7 @@ fn streams(
         let called = link.call.and_then(|call| call.stream);
         [called, order.stream_of(from.slot), order.stream_of(to.slot)]
     });
-    let of_waits = order.links().filter_map(|(from, _, link)| {
+    let of_waits = order.links().into_iter().filter_map(|(from, _, link)| {
         let call = link.call?;
         let waited = matches!(link.reason, Reason::EventWait | Reason::ValueWait);
         let ours = events
@@ -312,7 +313,7 @@ impl Cutter<'_> {
             },
             Some(id) => Lane {
                 name: self.view.stream_in_full(*id),
-                device: self.order().device(*id),
+                device: self.order().facts(*id).map_or(0, |facts| facts.device),
             },
         });
         let operations = chosen.iter().filter_map(|&sequence| {

@@ -9,6 +9,9 @@ use crate::op::{Access, OpRef};
 use crate::order::{Gap, Order, StreamId, StreamKind};
 use crate::{CallSite, Role, StreamFacts};
 
+/// A stream of which nothing is remembered.
+const GONE: &str = "a stream destroyed long before";
+
 /// What a rule needs to describe a violation.
 pub(crate) struct View<'a> {
     pub(crate) names: &'a Names,
@@ -53,42 +56,55 @@ impl<'a> View<'a> {
                 ids.push(id);
             }
         }
-        let facts = |id| StreamFacts {
-            name: self.stream_in_full(id),
-            flags: match self.order.kind(id) {
-                StreamKind::Legacy => "legacy default",
-                StreamKind::PerThread(_) => "per-thread default",
-                StreamKind::Blocking => "blocking",
-                StreamKind::NonBlocking => "non-blocking",
-                StreamKind::Meeting => "all of a context",
-            },
-            device: self.order.device(id),
-            created: self.order.created_at(id),
+        let facts = |id| {
+            let facts = self.order.facts(id)?;
+            Some(StreamFacts {
+                name: self.stream_in_full(id),
+                flags: match facts.kind {
+                    StreamKind::Legacy => "legacy default",
+                    StreamKind::PerThread(_) => "per-thread default",
+                    StreamKind::Blocking => "blocking",
+                    StreamKind::NonBlocking => "non-blocking",
+                    StreamKind::Meeting => "all of a context",
+                },
+                device: facts.device,
+                created: facts.created,
+            })
         };
-        ids.into_iter().map(facts).collect()
+        ids.into_iter().filter_map(facts).collect()
+    }
+
+    fn kind(&self, id: StreamId) -> Option<StreamKind> {
+        self.order.facts(id).map(|facts| facts.kind)
     }
 
     /// `stream 2`, or the name the application gave it.
     pub(crate) fn stream(&self, id: StreamId) -> String {
-        let name = self.names.text(self.order.stream_name(id));
+        let Some(facts) = self.order.facts(id) else {
+            return GONE.into();
+        };
+        let name = self.names.text(facts.name);
         if !name.is_empty() {
             return format!("stream \"{name}\"");
         }
-        match self.order.kind(id) {
+        match facts.kind {
             StreamKind::Legacy => "the legacy default stream".into(),
             StreamKind::Meeting => "the streams of a context".into(),
             StreamKind::PerThread(thread) => {
                 format!("the per-thread default stream of thread {}", thread.0)
             }
             StreamKind::Blocking | StreamKind::NonBlocking => {
-                format!("stream {}", self.order.number(id))
+                format!("stream {}", facts.number)
             }
         }
     }
 
     /// `stream 2 (0x55d0, non-blocking)`.
     pub(crate) fn stream_in_full(&self, id: StreamId) -> String {
-        let kind = match self.order.kind(id) {
+        let Some(facts) = self.order.facts(id) else {
+            return GONE.into();
+        };
+        let kind = match facts.kind {
             StreamKind::Legacy => return "legacy default stream".into(),
             StreamKind::Meeting => return "all streams of a context".into(),
             StreamKind::PerThread(thread) => {
@@ -97,11 +113,7 @@ impl<'a> View<'a> {
             StreamKind::Blocking => "blocking",
             StreamKind::NonBlocking => "non-blocking",
         };
-        format!(
-            "{} ({:#x}, {kind})",
-            self.stream(id),
-            self.order.handle(id).0
-        )
+        format!("{} ({:#x}, {kind})", self.stream(id), facts.handle.0)
     }
 
     /// A stream, or the host.
@@ -175,9 +187,11 @@ impl<'a> View<'a> {
             )
         };
         if let (Some(a), Some(b)) = (later, earlier.op.stream) {
-            let kinds = [self.order.kind(a), self.order.kind(b)];
-            if kinds.contains(&StreamKind::Legacy) && kinds.contains(&StreamKind::NonBlocking) {
-                let free = if self.order.kind(a) == StreamKind::NonBlocking {
+            let kinds = [self.kind(a), self.kind(b)];
+            if kinds.contains(&Some(StreamKind::Legacy))
+                && kinds.contains(&Some(StreamKind::NonBlocking))
+            {
+                let free = if self.kind(a) == Some(StreamKind::NonBlocking) {
                     a
                 } else {
                     b
@@ -281,11 +295,11 @@ impl<'a> View<'a> {
 
     /// A stream as an argument in advice, as the application of `op` would spell it.
     fn argument(&self, id: StreamId, op: OpRef) -> String {
-        match self.order.kind(id) {
-            StreamKind::Legacy => self
+        match self.kind(id) {
+            Some(StreamKind::Legacy) => self
                 .spell(op, "cudaStreamLegacy", "CU_STREAM_LEGACY")
                 .to_owned(),
-            StreamKind::PerThread(_) => self
+            Some(StreamKind::PerThread(_)) => self
                 .spell(op, "cudaStreamPerThread", "CU_STREAM_PER_THREAD")
                 .to_owned(),
             _ => self
@@ -298,8 +312,8 @@ impl<'a> View<'a> {
 
     /// A per-thread default stream is named by its own thread alone.
     fn thread_of(&self, id: StreamId, op: OpRef) -> String {
-        match self.order.kind(id) {
-            StreamKind::PerThread(thread) if thread.0 != op.thread => {
+        match self.kind(id) {
+            Some(StreamKind::PerThread(thread)) if thread.0 != op.thread => {
                 format!(" on thread {}", thread.0)
             }
             _ => String::new(),
