@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, Result};
-use fixtures::{Build, compile, repository, stage};
+use fixtures::{compile_in, compile_standins, repository, stage};
 use tempfile::TempDir;
 
 /// A program in Python that makes CUDA calls, and does it right.
@@ -33,16 +33,19 @@ impl Reader {
     /// If something cannot be built or written.
     pub fn new() -> Result<Self> {
         let stage = stage()?;
-        compile(&stage.root, Build::Cc, &fixtures::fixtures()?)?
-            .context("a plain C compiler builds the fixtures")?;
-        let programs = stage.root.join("fixtures/cc");
+        compile_standins(&stage.root)?;
         let folder = tempfile::tempdir()?;
-        for (name, place) in [
+        for name in ["fixtures", "kernels"] {
+            symlink(repository().join(name), folder.path().join(name))?;
+        }
+        // In the reader's folder, so that what they see does not depend on where the
+        // repository lies: lines are folded by the length of its paths.
+        for (name, program) in [
             ("a03_use_before_alloc_fixed", "app"),
             ("a03_use_before_alloc", "faulty"),
         ] {
-            fs::copy(programs.join(name), folder.path().join(place))
-                .with_context(|| format!("copy {name}"))?;
+            let source = PathBuf::from(format!("fixtures/cu/{name}.cu"));
+            compile_in(folder.path(), &stage.root, &source, program)?;
         }
         let release = folder.path().join("target/release");
         fs::create_dir_all(&release)?;
