@@ -595,7 +595,8 @@ mod tests {
                 node(1, Task::Same(Arc::new(|| Work::Marker))),
                 node(2, Task::Given),
             ],
-            ..Plan::default()
+            awaited: true,
+            polled: true,
         };
         let work = Work::Stamp(event.clone());
         let after = Vec::new();
@@ -615,6 +616,7 @@ mod tests {
             let event = Arc::new(AtomicU64::new(0));
             let before = sched.submit(a, &[], Work::Marker);
             let graph = sched.submit(a, &[], launch(&event));
+            assert_eq!((sched.pending_awaited(), sched.pending_waits()), (1, 1));
             let after = sched.submit(a, &[], Work::Marker);
             let mut stamps = Vec::new();
             let mut order = Vec::new();
@@ -625,6 +627,7 @@ mod tests {
                 sched.finish(turn);
             }
             assert_eq!(order, [before, graph, graph, after]);
+            assert_eq!((sched.pending_awaited(), sched.pending_waits()), (0, 0));
             firsts[usize::from(stamps[1])] = true;
         }
         assert_eq!(firsts, [true; 2]);

@@ -153,6 +153,14 @@ static void refusals(void) {
   IS(cudaStreamWaitEvent(other, inside, 0), 902);
   is_spoiled(s);
   is_spoiled(other);
+  /* Nor does one go on with another that is spoiled already. */
+  OK(cudaStreamBeginCapture(s, THREAD_LOCAL));
+  OK(cudaEventRecord(inside, s));
+  IS(cudaStreamQuery(s), 900);
+  OK(cudaStreamBeginCapture(other, THREAD_LOCAL));
+  IS(cudaStreamWaitEvent(other, inside, 0), 901);
+  is_spoiled(s);
+  is_spoiled(other);
   /* The legacy stream may be used as long as no blocking stream is captured. */
   OK(cudaStreamBeginCapture(s, RELAXED));
   OK(cudaMemsetAsync(device, 'l', 1, NULL));

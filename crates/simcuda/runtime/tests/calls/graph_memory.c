@@ -47,7 +47,8 @@ static void within_one(void) {
   node_t node = add_alloc(graph, NULL, 1000, &a), alloc = node;
   OK(cudaGraphMemAllocNodeGetParams(node, &found));
   CHECK(found.address == a && found.size == 1000 && found.location.id == 0);
-  node = add_copy(graph, add_fill(graph, node, a, 'a', 1000), seen, a, 1);
+  node_t filled = add_fill(graph, node, a, 'a', 1000);
+  node = add_copy(graph, filled, seen, a, 1);
   node = add_free(graph, node, a);
   OK(cudaGraphMemFreeNodeGetParams(node, &freed));
   CHECK(freed == a);
@@ -71,7 +72,7 @@ static void within_one(void) {
   IS(cudaFree(a), 1);
   IS(cudaGraphClone(&clone, graph), 1);
   IS(cudaGraphDestroyNode(alloc), 1);
-  IS(cudaGraphRemoveDependencies(graph, &node, &again, NULL, 1), 1);
+  IS(cudaGraphRemoveDependencies(graph, &alloc, &filled, NULL, 1), 1);
   IS(cudaGraphAddMemFreeNode(&node, new_graph(), NULL, 0, a), 1);
   OK(cudaGraphDestroy(graph));
   OK(cudaGraphLaunch(exec, s));
