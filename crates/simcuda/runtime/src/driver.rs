@@ -226,6 +226,11 @@ driver! {
     cuGraphExecExternalSemaphoresWaitNodeSetParams 11020 (exec: Handle, node: Handle, params: *const c_void);
     cuGraphNodeSetEnabled 11060 (exec: Handle, node: Handle, enabled: u32);
     cuGraphNodeGetEnabled 11060 (exec: Handle, node: Handle, enabled: Out<u32>);
+    cuUserObjectCreate 11030 (object: Out<Handle>, data: *mut c_void, destroy: Function, count: u32, flags: u32);
+    cuUserObjectRetain 11030 (object: Handle, count: u32);
+    cuUserObjectRelease 11030 (object: Handle, count: u32);
+    cuGraphRetainUserObject 11030 (graph: Handle, object: Handle, count: u32, flags: u32);
+    cuGraphReleaseUserObject 11030 (graph: Handle, object: Handle, count: u32);
     cuGraphUpload 11010 (exec: Handle, stream: Handle);
     cuGraphLaunch 10000 (exec: Handle, stream: Handle);
 

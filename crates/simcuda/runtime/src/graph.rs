@@ -73,6 +73,18 @@ export! {
         ready()?.cuGraphLaunch(per_thread, exec, stream)
     }
 
+    cudaUserObjectCreate(object: Out<u64>, data: Place, destroy: Option<extern "C" fn(*mut c_void)>, count: u32, flags: u32) {
+        ready()?.cuUserObjectCreate(false, object, data, destroy, count, flags)
+    }
+    cudaUserObjectRetain(object: u64, count: u32) { ready()?.cuUserObjectRetain(false, object, count) }
+    cudaUserObjectRelease(object: u64, count: u32) { ready()?.cuUserObjectRelease(false, object, count) }
+    cudaGraphRetainUserObject(graph: u64, object: u64, count: u32, flags: u32) {
+        ready()?.cuGraphRetainUserObject(false, graph, object, count, flags)
+    }
+    cudaGraphReleaseUserObject(graph: u64, object: u64, count: u32) {
+        ready()?.cuGraphReleaseUserObject(false, graph, object, count)
+    }
+
     cudaDeviceGraphMemTrim(device: i32) { driver()?.cuDeviceGraphMemTrim(false, device) }
     cudaDeviceGetGraphMemAttribute(device: i32, which: u32, value: Place) {
         driver()?.cuDeviceGetGraphMemAttribute(false, device, which, value)

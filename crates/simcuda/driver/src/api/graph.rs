@@ -182,6 +182,8 @@ api! {
                 return Err(INVALID_VALUE);
             }
             s.remove_graph(graph);
+            // A user object may be due to be destroyed.
+            s.submitted();
             Ok(())
         })
     }

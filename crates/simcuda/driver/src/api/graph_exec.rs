@@ -394,7 +394,14 @@ api! {
                                             (exec: Out<u64>, graph: u64, params: Out<InstantiateParams>) {
         instantiate_with(exec, graph, params, per_thread)
     }
-    "cuGraphExecDestroy" 10000 => cuGraphExecDestroy(exec: u64) { session(|s| s.remove_executable(exec)) }
+    "cuGraphExecDestroy" 10000 => cuGraphExecDestroy(exec: u64) {
+        session(|s| {
+            s.remove_executable(exec)?;
+            // A user object may be due to be destroyed.
+            s.submitted();
+            Ok(())
+        })
+    }
     "cuGraphExecGetFlags" 12000 => cuGraphExecGetFlags(exec: u64, flags: Out<u64>) {
         session(|s| flags.put(s.executable(exec)?.flags))
     }

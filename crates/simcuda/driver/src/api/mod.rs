@@ -65,6 +65,7 @@ mod stream;
 mod stream_attribute;
 mod stream_value;
 mod unsupported;
+mod user_object;
 mod virtual_memory;
 
 use crate::abi::{In, Out, Status, Text};
@@ -116,6 +117,7 @@ static ENTRIES: LazyLock<HashMap<&'static str, Vec<Entry>>> = LazyLock::new(|| {
         stream::entries(),
         stream_attribute::entries(),
         stream_value::entries(),
+        user_object::entries(),
         virtual_memory::entries(),
     ];
     for entry in all.into_iter().flatten() {

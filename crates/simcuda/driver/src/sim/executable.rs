@@ -232,6 +232,8 @@ pub(crate) struct Executable {
     /// The addresses that it allocates, and those that it frees.
     allocates: Vec<u64>,
     frees: Vec<u64>,
+    /// The user objects that it keeps alive, by one reference each.
+    user_objects: Vec<u64>,
     /// The conditional handles that a launch gives a value, and which.
     defaults: Vec<(u64, u32)>,
 }
@@ -333,10 +335,15 @@ impl State {
             .into_iter()
             .filter_map(|handle| Some((handle, self.conditions.get(&handle)?.default?)))
             .collect();
-        let graph_id = self.graphs.get_mut(graph).map_or(0, |graph| {
-            graph.executables += 1;
-            graph.id
-        });
+        let (graph_id, user_objects) =
+            self.graphs.get_mut(graph).map_or((0, Vec::new()), |graph| {
+                graph.executables += 1;
+                (graph.id, graph.user_objects.keys().copied().collect())
+            });
+        for &object in &user_objects {
+            // The graph holds it, so it is there.
+            let _ = self.retain_user_object(object, 1);
+        }
         let id = self.fresh_id();
         Ok(self.executables.insert(Executable {
             id,
@@ -347,6 +354,7 @@ impl State {
             last: None,
             allocates,
             frees,
+            user_objects,
             defaults,
         }))
     }
@@ -360,6 +368,9 @@ impl State {
         }
         for address in gone.allocates {
             self.drop_graph_memory(address, gone.last.clone());
+        }
+        for object in gone.user_objects {
+            self.release_user_object(object, 1, gone.last.clone())?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use super::transfer::Transfer;
 use super::value::Values;
 use crate::abi::{Copy3d, Status};
 use crate::error::{INVALID_HANDLE, INVALID_VALUE};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::c_void;
 use std::sync::Arc;
 
@@ -142,6 +142,8 @@ pub(crate) struct Graph {
     pub(crate) next_node: u32,
     /// How many executables have been made of it and are there still.
     pub(crate) executables: usize,
+    /// The references that it has to each user object.
+    pub(crate) user_objects: BTreeMap<u64, u64>,
 }
 
 pub(crate) struct Node {
@@ -168,6 +170,7 @@ impl State {
             nodes: Vec::new(),
             next_node: 0,
             executables: 0,
+            user_objects: BTreeMap::new(),
         })
     }
 
@@ -297,6 +300,10 @@ impl State {
             return;
         };
         let id = graph.id;
+        for (object, count) in graph.user_objects {
+            // A graph holds what is there.
+            let _ = self.release_user_object(object, count, None);
+        }
         self.conditions.retain(|_, condition| condition.graph != id);
         // Last first, so that each node's list of what comes after it is short by then.
         for node in graph.nodes.into_iter().rev() {
@@ -317,6 +324,13 @@ impl State {
         }
         let nodes = self.graph(graph)?.nodes.clone();
         let copy = self.add_graph(owner);
+        let held: Vec<u64> = self.graph(graph)?.user_objects.keys().copied().collect();
+        for object in held {
+            self.retain_user_object(object, 1)?;
+            if let Some(copy) = self.graphs.get_mut(copy) {
+                copy.user_objects.insert(object, 1);
+            }
+        }
         let mut copies = HashMap::new();
         for handle in &nodes {
             let node = self.node(*handle)?;

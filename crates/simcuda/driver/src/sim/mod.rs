@@ -21,4 +21,5 @@ pub(crate) mod semaphore;
 pub(crate) mod session;
 pub(crate) mod state;
 pub(crate) mod transfer;
+pub(crate) mod user_object;
 pub(crate) mod value;

@@ -13,6 +13,7 @@ use super::memory::{Allocation, Mapping, Physical, Registered};
 use super::pool::Pool;
 use super::sched::{Past, Point, Scheduler, StreamId, Turn, Work};
 use super::semaphore::Semaphore;
+use super::user_object::UserObject;
 use super::{dma, session};
 use crate::abi::Status;
 use crate::error::{INVALID_DEVICE, INVALID_HANDLE, OUT_OF_MEMORY, STREAM_DETACHED};
@@ -175,6 +176,7 @@ pub(crate) struct State {
     /// By address.
     pub(crate) graph_memory: BTreeMap<u64, GraphMemory>,
     pub(crate) graph_kept: Vec<Kept>,
+    pub(crate) user_objects: Table<UserObject>,
     next_id: u64,
 }
 
@@ -217,6 +219,7 @@ impl State {
             conditions: BTreeMap::new(),
             graph_memory: BTreeMap::new(),
             graph_kept: Vec::new(),
+            user_objects: Table::new(16),
             next_id: 1,
         };
         for device in 0..devices {

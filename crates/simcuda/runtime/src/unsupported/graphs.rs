@@ -1,6 +1,5 @@
-//! What graphs can do beyond what is simulated: recapture, and objects that a graph keeps alive.
+//! What graphs can do beyond what is simulated: recapture.
 
 unsupported! {
-    cudaGraphReleaseUserObject cudaGraphRetainUserObject cudaStreamBeginRecaptureToGraph
-    cudaStreamBeginRecaptureToGraph_ptsz cudaUserObjectCreate cudaUserObjectRelease cudaUserObjectRetain
+    cudaStreamBeginRecaptureToGraph cudaStreamBeginRecaptureToGraph_ptsz
 }

@@ -13,6 +13,9 @@ int cudaGraphExecChildGraphNodeSetParams(exec_t, node_t, graph_t), cudaGraphChil
 int cudaGraphAddEventRecordNode(node_t *, graph_t, const node_t *, size_t, event_t);
 int cudaGraphExecEventRecordNodeSetEvent(exec_t, node_t, event_t);
 int cudaGraphAddDependencies(graph_t, const node_t *, const node_t *, const edge_t *, size_t);
+int cudaUserObjectCreate(void **, void *, void (*)(void *), unsigned, unsigned), cudaUserObjectRetain(void *, unsigned);
+int cudaUserObjectRelease(void *, unsigned), cudaGraphRetainUserObject(graph_t, void *, unsigned, unsigned);
+int cudaGraphReleaseUserObject(graph_t, void *, unsigned), cudaGraphClone(graph_t *, graph_t);
 int cuGraphInstantiate_v2(exec_t *, graph_t, node_t *, char *, size_t), cuGraphExecUpdate(exec_t, graph_t, node_t *, int *);
 int cuStreamWaitValue32_v2(stream_t, u64, unsigned, unsigned), cuGraphLaunch_ptsz(exec_t, stream_t);
 
@@ -168,6 +171,41 @@ static void ways_to_make_one(void) {
   run(instantiate(graph));
 }
 
+/* An object lives as long as a graph or an executable has it, and no launch of theirs is pending. */
+static void user_objects(void) {
+  graph_t graph = new_graph(), clone;
+  volatile unsigned *flag = pinned(4);
+  volatile int *gone = pinned(sizeof(int));
+  void *object;
+  IS(cudaUserObjectCreate(&object, (void *)gone, called, 1, 0), 1);
+  OK(cudaUserObjectCreate(&object, (void *)gone, called, 1, 1));
+  OK(cudaUserObjectRetain(object, 2));
+  OK(cudaUserObjectRelease(object, 2));
+  OK(cudaGraphRetainUserObject(graph, object, 1, 1)); /* what was ours */
+  OK(cudaGraphRetainUserObject(graph, object, 1, 0));
+  OK(cudaGraphReleaseUserObject(graph, object, 1));
+  IS(cudaGraphReleaseUserObject(graph, object, 2), 1);
+  add_fill(graph, NULL, device, 'u', 1);
+  OK(cudaGraphClone(&clone, graph));
+  exec_t exec = instantiate(graph);
+  OK(cudaGraphDestroy(graph));
+  OK(cudaGraphDestroy(clone));
+  *flag = 0;
+  OK(cuStreamWaitValue32_v2(s, (u64)flag, 1, 1));
+  OK(cudaGraphLaunch(exec, s));
+  OK(cudaGraphExecDestroy(exec));
+  usleep(50000);
+  CHECK(!*gone);
+  *flag = 1;
+  for (int i = 0; !*gone; i++) {
+    CHECK(i < 5000);
+    usleep(1000);
+  }
+  OK(cudaStreamSynchronize(s));
+  CHECK(*gone == 1);
+  IS(cudaUserObjectRelease(object, 1), 1);
+}
+
 int main(void) {
   s = new_stream();
   device = on_device(64);
@@ -176,5 +214,6 @@ int main(void) {
   changes();
   updates();
   ways_to_make_one();
+  user_objects();
   return 0;
 }

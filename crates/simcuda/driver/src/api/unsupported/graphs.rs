@@ -1,6 +1,6 @@
-//! What graphs can do beyond what is simulated: recapture, capture for graphics, objects that a graph keeps alive.
+//! What graphs can do beyond what is simulated: recapture, and capture for graphics.
 
 unsupported! {
-    cuGraphReleaseUserObject cuGraphRetainUserObject cuStreamBeginCaptureToCig cuStreamBeginRecaptureToGraph
-    cuStreamEndCaptureToCig cuUserObjectCreate cuUserObjectRelease cuUserObjectRetain
+    cuStreamBeginCaptureToCig cuStreamBeginCaptureToCig_ptsz cuStreamBeginRecaptureToGraph
+    cuStreamBeginRecaptureToGraph_ptsz cuStreamEndCaptureToCig cuStreamEndCaptureToCig_ptsz
 }
