@@ -3,8 +3,8 @@
 use core::panic::AssertUnwindSafe;
 
 use streamcheck_model::{
-    Action, BatchCopy, DeviceId, Direction, FreeKind, Handle, MemoryKind, Outcome, Region,
-    StreamRef,
+    Action, BatchCopy, DeviceId, Direction, FreeKind, Handle, HostMemory, MemoryKind, Outcome,
+    Region, StreamRef,
 };
 
 use crate::hook::Hook;
@@ -131,15 +131,33 @@ impl Call {
     }
 
     /// Records what happened outside of any stream.
+    #[inline]
     pub(crate) fn record(&self, action: Action) {
         place::learn();
         recorder::record(self, action);
     }
 
     /// Records work put into a stream, unless the stream is capturing it.
+    #[inline]
     pub(crate) fn record_on(&self, raw: usize, action: impl FnOnce(StreamRef) -> Action) {
         if !capture::holds(self, raw) {
             self.record(action(self.stream(raw)));
+        }
+    }
+
+    /// Records a copy, `sides` being where it reads and writes first, unless the stream is
+    /// capturing it.
+    fn record_copy_on(
+        &self,
+        raw: usize,
+        sides: (u64, u64),
+        direction: Direction,
+        action: impl FnOnce(StreamRef, HostMemory) -> Action,
+    ) {
+        if !capture::holds(self, raw) {
+            place::learn();
+            let stream = self.stream(raw);
+            recorder::record_copy(self, sides, direction, |host| action(stream, host));
         }
     }
 
@@ -171,14 +189,16 @@ impl Call {
     }
 
     pub(crate) fn copied(&self, copy: &Copy) {
-        let host = recorder::host_memory(copy.from.address, copy.to.address, copy.direction);
-        self.record_on(copy.stream, |stream| Action::Copied {
-            stream,
-            to: copy.to,
-            from: copy.from,
-            direction: copy.direction,
-            host,
-            synchronous: copy.synchronous,
+        let sides = (copy.from.address, copy.to.address);
+        self.record_copy_on(copy.stream, sides, copy.direction, |stream, host| {
+            Action::Copied {
+                stream,
+                to: copy.to,
+                from: copy.from,
+                direction: copy.direction,
+                host,
+                synchronous: copy.synchronous,
+            }
         });
         if copy.synchronous && sync_memops::wait(&[copy.to, copy.from]) {
             self.waited(copy.stream);
@@ -196,17 +216,19 @@ impl Call {
         let Some(&(to, from)) = layers.first() else {
             return;
         };
-        let host = recorder::host_memory(from.address, to.address, direction);
         let waits = synchronous
             && layers
                 .iter()
                 .any(|&(to, from)| sync_memops::wait(&[to, from]));
-        self.record_on(raw, |stream| Action::CopiedInLayers {
-            stream,
-            layers,
-            direction,
-            host,
-            synchronous,
+        let sides = (from.address, to.address);
+        self.record_copy_on(raw, sides, direction, |stream, host| {
+            Action::CopiedInLayers {
+                stream,
+                layers,
+                direction,
+                host,
+                synchronous,
+            }
         });
         if waits {
             self.waited(raw);

@@ -18,7 +18,7 @@ use crate::{driver, images, objects, provider, runtime};
 mod layout;
 mod registered;
 
-pub(crate) use layout::{Layout, Parameters};
+pub(crate) use layout::{Layout, MOST_PLANNED, Parameters, Planned};
 pub(crate) use registered::{fat_binary, handle_made, is_loaded, registered, unregistered};
 
 use layout::{Parameter, mode_of};

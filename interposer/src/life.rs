@@ -12,7 +12,8 @@ use crate::lookup::real_dlsym;
 use crate::room::with_room;
 use crate::thread::{self, Inside};
 use crate::{
-    call, capture, desk, doors, driver, kernels, objects, place, provider, recorder, sync_memops,
+    call, capture, desk, doors, driver, inbox, kernels, objects, place, provider, python, recorder,
+    sync_memops,
 };
 
 /// The exit code of a run that had to see CUDA calls and saw none.
@@ -103,8 +104,14 @@ pub(crate) fn halt(code: u8) -> ! {
 /// does not change it. `orderly` says that the process ends of itself.
 fn end(orderly: bool) -> Option<u8> {
     if !CLOSED.swap(true, Relaxed) {
-        if orderly && let Some(news) = call::guarded(recorder::ended).flatten() {
-            call::guarded(|| with_room(|| desk::tell_last(news)));
+        if orderly {
+            for news in call::guarded(recorder::ended)
+                .flatten()
+                .into_iter()
+                .flatten()
+            {
+                call::guarded(|| with_room(|| desk::tell_last(news)));
+            }
         }
         let news = call::guarded(recorder::last_news).flatten();
         call::guarded(|| with_room(|| desk::close(news)));
@@ -265,7 +272,7 @@ unsafe extern "C" fn quick_exit(status: c_int) -> ! {
 /// The locks that a thread holds from before its fork until after it, in the
 /// order in which they are taken.
 struct Guards {
-    leaves: [Held; 12],
+    leaves: [Held; 14],
     core: recorder::ForkGuard,
     desk: desk::ForkGuard,
     _start: Option<MutexGuard<'static, ()>>,
@@ -306,6 +313,7 @@ unsafe extern "C" fn before_fork() {
     let start = recorder::start_before_fork();
     let desk = desk::before_fork();
     let core = recorder::before_fork();
+    let [handed_in] = inbox::before_fork();
     // None of these is held while another lock is waited for, other than within a
     // file in the order in which it gives them.
     let [learning, known] = driver::before_fork();
@@ -317,7 +325,9 @@ unsafe extern "C" fn before_fork() {
     let [semaphores] = doors::signals::before_fork();
     let [shared] = doors::unseen_order::before_fork();
     let [waiting] = sync_memops::before_fork();
+    let [eyes] = python::before_fork();
     let leaves = [
+        handed_in,
         learning,
         known,
         registry,
@@ -329,6 +339,7 @@ unsafe extern "C" fn before_fork() {
         semaphores,
         shared,
         waiting,
+        eyes,
         hold(&LAST_PANIC),
     ];
     objects::before_fork();
@@ -348,6 +359,7 @@ unsafe extern "C" fn after_fork_parent() {
     objects::after_fork_parent();
     // SAFETY: see `Forking`.
     drop(unsafe { (*FORKING.0.get()).take() });
+    thread::keeping_errno(|| call::guarded(recorder::after_fork));
 }
 
 unsafe extern "C" fn after_fork_child() {

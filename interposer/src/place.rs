@@ -1,5 +1,9 @@
 //! The device and context that are current at a call, and where other contexts are.
 
+use core::sync::atomic::{
+    AtomicPtr, AtomicU32,
+    Ordering::{Acquire, Relaxed, Release},
+};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use streamcheck_model::{ContextId, DeviceId};
@@ -28,6 +32,9 @@ static KNOWN: Mutex<Known> = Mutex::new(Known {
     green: 0,
 });
 
+/// How often the places of handles have changed.
+static CHANGES: AtomicU32 = AtomicU32::new(1);
+
 fn known() -> MutexGuard<'static, Known> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -42,6 +49,7 @@ impl Known {
 
     /// What the handle stood for before is gone.
     fn set(&mut self, handle: u64, place: Place) {
+        CHANGES.fetch_add(1, Relaxed);
         self.places.retain(|(known, _)| *known != handle);
         self.places.push((handle, place));
     }
@@ -115,12 +123,18 @@ pub(crate) fn named(handle: u64, place: Place) {
 /// Notes that a context's handles stand for it no longer.
 pub(crate) fn destroyed(handle: u64) {
     let mut known = known();
+    CHANGES.fetch_add(1, Relaxed);
     if let Some(gone) = known.of(handle) {
         let shared = ContextId(gone.context).is_primary();
         known
             .places
             .retain(|(other, place)| *other != handle && (shared || place.context != gone.context));
     }
+}
+
+/// Notes that a context has ended, whose handle may come to stand for another.
+pub(crate) fn ended() {
+    CHANGES.fetch_add(1, Relaxed);
 }
 
 /// What was learned last on this thread.
@@ -144,27 +158,62 @@ fn ask() {
     }
 }
 
+/// The context that a thread had last, and where it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Met {
+    handle: u64,
+    place: Place,
+    /// [`CHANGES`] at that time.
+    changes: u32,
+}
+
+type GetCurrent = unsafe extern "C-unwind" fn(*mut u64) -> u32;
+type GetDevice = unsafe extern "C-unwind" fn(*mut i32) -> u32;
+
 fn ask_driver() -> Option<Place> {
-    let current = driver::unhooked(c"cuCtxGetCurrent")?;
+    static CURRENT: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+    let known_current = CURRENT.load(Acquire).cast_const();
+    let current = if known_current.is_null() {
+        let found = driver::unhooked(c"cuCtxGetCurrent")?;
+        CURRENT.store(found.cast_mut(), Release);
+        found
+    } else {
+        known_current
+    };
+    // SAFETY: the type is cuda.h's.
+    let current = unsafe { core::mem::transmute::<*const (), GetCurrent>(current) };
+    let mut context = 0;
+    // SAFETY: it writes one value and changes nothing.
+    if unsafe { current(&mut context) } != 0 || context == 0 {
+        return None;
+    }
+    let changes = CHANGES.load(Relaxed);
+    let met = thread::block().met();
+    if met.handle == context && met.changes == changes {
+        return Some(met.place);
+    }
+    let place = ask_device(context)?;
+    thread::block().set_met(Met {
+        handle: context,
+        place,
+        // If it has changed meanwhile, it is asked for again.
+        changes: if CHANGES.load(Relaxed) == changes {
+            changes
+        } else {
+            0
+        },
+    });
+    Some(place)
+}
+
+/// Where the current context is.
+fn ask_device(context: u64) -> Option<Place> {
     let device = driver::unhooked(c"cuCtxGetDevice")?;
-    // SAFETY: types from cuda.h, enums as integers.
-    let (current, device) = unsafe {
-        (
-            core::mem::transmute::<*const (), unsafe extern "C-unwind" fn(*mut u64) -> u32>(
-                current,
-            ),
-            core::mem::transmute::<*const (), unsafe extern "C-unwind" fn(*mut i32) -> u32>(device),
-        )
-    };
-    let (mut context, mut ordinal) = (0, 0);
-    // SAFETY: both write one value and change nothing.
-    let status = unsafe {
-        match current(&mut context) {
-            0 if context != 0 => device(&mut ordinal),
-            other => other.max(1),
-        }
-    };
-    if status != 0 {
+    // SAFETY: the type is cuda.h's, enums as integers.
+    let device = unsafe { core::mem::transmute::<*const (), GetDevice>(device) };
+    let mut ordinal = 0;
+    // SAFETY: it writes one value and changes nothing.
+    if unsafe { device(&mut ordinal) } != 0 {
         return None;
     }
     let primary = primary(ordinal)?;
@@ -180,11 +229,19 @@ fn ask_driver() -> Option<Place> {
 }
 
 fn ask_runtime() -> Option<Place> {
-    let function = provider::unhooked(c"cudaGetDevice")?;
-    // SAFETY: type from cuda_runtime_api.h.
-    let function = unsafe {
-        core::mem::transmute::<*const (), unsafe extern "C-unwind" fn(*mut i32) -> u32>(function)
+    static KNOWN: [AtomicPtr<()>; provider::PROVIDERS] =
+        [const { AtomicPtr::new(core::ptr::null_mut()) }; provider::PROVIDERS];
+    let place = &KNOWN[thread::block().caller().provider as usize];
+    let known = place.load(Acquire).cast_const();
+    let function = if known.is_null() {
+        let found = provider::unhooked(c"cudaGetDevice")?;
+        place.store(found.cast_mut(), Release);
+        found
+    } else {
+        known
     };
+    // SAFETY: the type is cuda_runtime_api.h's.
+    let function = unsafe { core::mem::transmute::<*const (), GetDevice>(function) };
     let mut ordinal = 0;
     // SAFETY: writes one value; a success leaves the last error alone.
     let status = unsafe { function(&mut ordinal) };

@@ -1,7 +1,9 @@
 //! The one place where calls become operations and operations findings.
 //!
-//! A lock is held while the engine takes an operation in, never across a real
-//! call, and never while something is symbolized or written.
+//! What a call needs is worked out without a lock where it was met before: its stack, its
+//! kernel, its parameters. A lock is held while the engine takes operations in, never across
+//! a real call, and never while something is symbolized or written. A thread that finds it
+//! taken leaves its operation to the one that has it (see [`crate::inbox`]).
 
 use core::sync::atomic::{
     AtomicU8,
@@ -22,9 +24,11 @@ use crate::call::Call;
 use crate::hook::Hook;
 use crate::kernels::{Kernel, Parameters};
 use crate::room::with_room;
-use crate::stacks::Stacks;
+use crate::stacks::{self, Stacks};
 use crate::trace_file::TraceFile;
-use crate::{capture, desk, doors, driver, place, python, runtime, stderr, thread};
+use crate::{
+    capture, desk, doors, driver, inbox, known_kernels, place, python, runtime, stderr, thread,
+};
 
 const FRESH: u8 = 0;
 const RUNNING: u8 = 1;
@@ -38,7 +42,16 @@ struct Core {
     stacks: Stacks,
     kernels: FxHashMap<u64, Kernel>,
     trace: Option<TraceFile>,
+    /// Operations of other threads, while they are taken in.
+    batch: Vec<Operation>,
+    /// What is to be told once the lock is let go.
+    news: Vec<News>,
 }
+
+/// Kernels remembered before all are forgotten.
+const MOST_KERNELS: usize = 1 << 16;
+/// How often a thread looks for others' operations before it lets go of the lock.
+const MOST_BATCHES: usize = 4;
 
 static CORE: Mutex<Option<Box<Core>>> = Mutex::new(None);
 
@@ -124,6 +137,8 @@ pub(crate) fn start() -> bool {
         stacks: Stacks::new(settings.stacks),
         kernels: FxHashMap::default(),
         trace,
+        batch: Vec::new(),
+        news: Vec::new(),
     };
     match CORE.lock() {
         Ok(mut place) => *place = Some(Box::new(core)),
@@ -137,13 +152,88 @@ pub(crate) fn start() -> bool {
     true
 }
 
+/// Runs `f` once the operations that came before are taken in, and tells of what they show.
+/// Neither this lock nor the desk's is held.
 fn with_core<R>(f: impl FnOnce(&mut Core) -> R) -> Option<R> {
-    match CORE.lock() {
-        Ok(mut core) => core.as_deref_mut().map(f),
+    let mut guard = match CORE.lock() {
+        Ok(guard) => guard,
         Err(_) => {
             give_up("an internal lock is poisoned");
-            None
+            return None;
         }
+    };
+    let (result, news) = match guard.as_deref_mut() {
+        Some(core) => {
+            core.catch_up();
+            (Some(f(core)), core.take_news())
+        }
+        None => (None, Vec::new()),
+    };
+    drop(guard);
+    settle(news);
+    result
+}
+
+/// Takes an operation in, or leaves it to the thread that has the lock.
+fn submit(operation: Operation) {
+    match CORE.try_lock() {
+        Ok(mut guard) => {
+            let mut news = Vec::new();
+            if let Some(core) = guard.as_deref_mut() {
+                core.catch_up();
+                core.apply(&operation);
+                if !core.news.is_empty() {
+                    news = core.take_news();
+                }
+            }
+            drop(guard);
+            settle(news);
+        }
+        Err(TryLockError::WouldBlock) => leave(operation),
+        Err(TryLockError::Poisoned(_)) => give_up("an internal lock is poisoned"),
+    }
+}
+
+/// Leaves an operation to the thread that has the lock.
+#[cold]
+fn leave(operation: Operation) {
+    match inbox::put(operation) {
+        Ok(()) => settle(Vec::new()),
+        Err(operation) => {
+            with_core(|core| core.apply(&operation));
+        }
+    }
+}
+
+/// After the lock: tells of news, and takes in what others have left meanwhile.
+#[inline]
+fn settle(news: Vec<News>) {
+    if !news.is_empty() || inbox::any_now() {
+        settle_all(news);
+    } else if desk::owes() {
+        with_room(desk::catch_up);
+    }
+    python::say();
+}
+
+#[cold]
+fn settle_all(mut news: Vec<News>) {
+    loop {
+        for news in news {
+            with_room(|| desk::tell(news));
+        }
+        if !inbox::any_now() {
+            return;
+        }
+        // Whoever has the lock looks here after it.
+        let Ok(mut guard) = CORE.try_lock() else {
+            return;
+        };
+        let Some(core) = guard.as_deref_mut() else {
+            return;
+        };
+        core.catch_up();
+        news = core.take_news();
     }
 }
 
@@ -158,29 +248,57 @@ impl Core {
         id
     }
 
-    fn take_in(&mut self, call: &Call, action: Action) -> Option<News> {
-        let (device, context) = place::current();
-        let operation = Operation {
-            call: ModelCall {
-                api: self.api(call.hook),
-                thread: thread::block().number(),
-                device,
-                context,
-                stack: self.stacks.of(&call.origin, &action),
-            },
-            action,
-        };
-        self.apply(&operation)
+    fn take_in(&mut self, call: &Call, stack: StackId, action: Action) {
+        let api = self.api(call.hook);
+        self.apply(&operation(api, stack, action));
     }
 
-    fn apply(&mut self, operation: &Operation) -> Option<News> {
+    /// Takes in what other threads have left.
+    #[inline]
+    fn catch_up(&mut self) {
+        if inbox::any() {
+            self.take_in_others();
+        }
+    }
+
+    #[cold]
+    fn take_in_others(&mut self) {
+        let mut batch = core::mem::take(&mut self.batch);
+        for _ in 0..MOST_BATCHES {
+            inbox::take(&mut batch);
+            for operation in batch.drain(..) {
+                self.apply(&operation);
+            }
+            if !inbox::any() {
+                break;
+            }
+        }
+        self.batch = batch;
+    }
+
+    /// Of which of these addresses the engine knows no memory.
+    fn unknown(&self, sides: &[u64]) -> SmallVec<[u64; 2]> {
+        // An array has no address.
+        let unknown = |side: &u64| *side != 0 && self.engine.memory_kind(*side).is_none();
+        sides.iter().copied().filter(unknown).collect()
+    }
+
+    fn take_news(&mut self) -> Vec<News> {
+        core::mem::take(&mut self.news)
+    }
+
+    fn apply(&mut self, operation: &Operation) {
         let findings = self.engine.apply(operation);
         if let Some(trace) = &mut self.trace {
             trace.operation(operation, self.engine.names(), &self.stacks);
         }
-        if findings.is_empty() {
-            return None;
+        if !findings.is_empty() {
+            self.found(findings);
         }
+    }
+
+    #[cold]
+    fn found(&mut self, findings: Vec<Finding>) {
         let stacks: FxHashMap<_, _> = findings
             .iter()
             .flat_map(|finding| finding.stacks())
@@ -191,30 +309,64 @@ impl Core {
             .flat_map(|addresses| self.stacks.interpreted(addresses))
             .map(|(address, frame)| (address, frame.clone()))
             .collect();
-        Some(News {
+        self.news.push(News {
             findings,
             stacks,
             interpreted,
             summary: self.engine.summary(),
             counts: self.engine.counts().to_vec(),
-        })
+        });
     }
 }
 
-/// Records an operation and tells of what it shows.
-pub(crate) fn record(call: &Call, action: Action) {
-    let news = with_core(|core| core.take_in(call, action)).flatten();
-    python::say();
-    tell(news);
+/// An operation of a call that the current thread makes.
+#[inline]
+fn operation(api: NameId, stack: StackId, action: Action) -> Operation {
+    let (device, context) = place::current();
+    Operation {
+        call: ModelCall {
+            api,
+            thread: thread::block().number(),
+            device,
+            context,
+            stack,
+        },
+        action,
+    }
 }
 
-/// Hands news to the desk, or lets it write what it has put off.
+/// The number of a hook's name.
 #[inline]
-fn tell(news: Option<News>) {
-    match news {
-        Some(news) => with_room(|| desk::tell(news)),
-        None if desk::owes() => with_room(desk::catch_up),
-        None => {}
+fn api(hook: &'static Hook) -> Option<NameId> {
+    #[cold]
+    fn number(hook: &'static Hook) -> Option<NameId> {
+        with_core(|core| core.api(hook))
+    }
+    match hook.api.load(Relaxed) {
+        0 => number(hook),
+        known => Some(NameId(known)),
+    }
+}
+
+/// The stack of a call.
+fn stack(call: &Call) -> Option<StackId> {
+    #[cold]
+    fn learned(call: &Call) -> Option<StackId> {
+        with_core(|core| core.stacks.learn(&call.origin))
+    }
+    stacks::known(&call.origin).or_else(|| learned(call))
+}
+
+/// Records an operation and tells of what it shows.
+#[inline]
+pub(crate) fn record(call: &Call, action: Action) {
+    let stack = if stacks::are_wanted(&action) {
+        stack(call)
+    } else {
+        Some(StackId(0))
+    };
+    if let (Some(api), Some(stack)) = (api(call.hook), stack) {
+        submit(operation(api, stack, action));
     }
 }
 
@@ -226,18 +378,17 @@ pub(crate) fn blind_spot(call: &Call, kind: &str, example: &str) {
             kind: names.intern(kind),
             example: names.intern(example),
         };
-        core.take_in(call, action)
+        core.take_in(call, StackId(0), action);
     });
 }
 
 /// Records the name that the application gave a stream.
 pub(crate) fn stream_named(call: &Call, stream: StreamRef, name: &str) {
     place::learn();
-    let news = with_core(|core| {
+    with_core(|core| {
         let name = core.engine.names_mut().intern(name);
-        core.take_in(call, Action::StreamNamed { stream, name })
+        core.take_in(call, StackId(0), Action::StreamNamed { stream, name });
     });
-    tell(news.flatten());
 }
 
 /// Records a launch. `key` stands for the kernel in the cache; `learn` finds out
@@ -249,11 +400,22 @@ pub(crate) fn launched(
     parameters: Parameters,
     learn: impl FnOnce() -> crate::kernels::Learned,
 ) {
+    // SAFETY: the real launch took these parameters with success, and the caller's arrays
+    // live until the hook returns.
+    if let Some((kernel, pointers)) = unsafe { known_kernels::launched(key, parameters) } {
+        let action = Action::Launched {
+            stream,
+            kernel,
+            pointers,
+            layout_known: true,
+        };
+        return record(call, action);
+    }
+    let Some(stack) = stack(call) else { return };
     let attempt = |core: &mut Core| {
         let kernel = core.kernels.get(&key)?;
         let (pointers, layout_known) = match &kernel.layout {
-            // SAFETY: the real launch took these parameters with success, and the
-            // caller's arrays live until the hook returns.
+            // SAFETY: as above.
             Some(layout) => (unsafe { layout.pointers(parameters) }, true),
             None => (SmallVec::new(), false),
         };
@@ -263,46 +425,47 @@ pub(crate) fn launched(
             pointers,
             layout_known,
         };
-        Some(core.take_in(call, action))
+        core.take_in(call, stack, action);
+        Some(())
     };
-    let Some(first) = with_core(attempt) else {
+    if with_core(attempt).flatten().is_some() {
         return;
-    };
-    let news = first.or_else(|| {
-        let learned = learn();
-        tracing::debug!(
-            "kernel {}: where its parameters lie is {}",
-            learned.name,
-            if learned.layout.is_some() {
-                "known"
-            } else {
-                "not known"
-            }
-        );
-        with_core(|core| {
-            let name = core.engine.names_mut().intern(&learned.name);
-            core.kernels.insert(
-                key,
-                Kernel {
-                    name,
-                    layout: learned.layout,
-                },
-            );
-            let news = attempt(core);
-            if !learned.lasting {
-                core.kernels.remove(&key);
-            }
-            news
-        })
-        .flatten()
+    }
+    let learned = learn();
+    tracing::debug!(
+        "kernel {}: where its parameters lie is {}",
+        learned.name,
+        if learned.layout.is_some() {
+            "known"
+        } else {
+            "not known"
+        }
+    );
+    with_core(|core| {
+        let name = core.engine.names_mut().intern(&learned.name);
+        if core.kernels.len() >= MOST_KERNELS {
+            core.kernels.clear();
+            known_kernels::forget(|_| true);
+        }
+        let layout = learned.layout;
+        if let Some(layout) = layout.as_ref().filter(|_| learned.lasting) {
+            known_kernels::remember(key, name, layout);
+        }
+        core.kernels.insert(key, Kernel { name, layout });
+        attempt(core);
+        if !learned.lasting {
+            core.kernels.remove(&key);
+        }
     });
-    tell(news.flatten());
 }
 
 /// Forgets the kernel under `key`, which stands for another from now on.
 pub(crate) fn forget_kernel(key: u64) {
     if running() {
-        with_core(|core| core.kernels.remove(&key));
+        with_core(|core| {
+            known_kernels::forget(|known| known == key);
+            core.kernels.remove(&key)
+        });
     }
 }
 
@@ -313,7 +476,12 @@ pub(crate) fn forget_kernels(gone: impl Fn(u64) -> bool) {
         let keys = with_core(|core| core.kernels.keys().copied().collect::<Vec<_>>());
         let mut keys = keys.unwrap_or_default();
         keys.retain(|&key| gone(key));
+        if keys.is_empty() {
+            return;
+        }
+        keys.sort_unstable();
         with_core(|core| {
+            known_kernels::forget(|known| keys.binary_search(&known).is_ok());
             for key in &keys {
                 core.kernels.remove(key);
             }
@@ -321,32 +489,68 @@ pub(crate) fn forget_kernels(gone: impl Fn(u64) -> bool) {
     }
 }
 
+/// Records a copy from and to these addresses. Of what may be host memory, and the engine
+/// knows nothing of, CUDA is asked.
+pub(crate) fn record_copy(
+    call: &Call,
+    (from, to): (u64, u64),
+    direction: Direction,
+    action: impl FnOnce(HostMemory) -> Action,
+) {
+    let sides = host_sides(from, to, direction);
+    if sides.is_empty() || capture::any() {
+        return record(call, action(HostMemory::Unasked));
+    }
+    let (Some(api), Some(stack)) = (api(call.hook), stack(call)) else {
+        return;
+    };
+    let mut action = Some(action);
+    let unknown = with_core(|core| {
+        let unknown = core.unknown(&sides);
+        if unknown.is_empty()
+            && let Some(action) = action.take()
+        {
+            core.apply(&operation(api, stack, action(HostMemory::Unasked)));
+        }
+        unknown
+    });
+    if let (Some(unknown), Some(action)) = (unknown, action) {
+        submit(operation(api, stack, action(ask(&unknown))));
+    }
+}
+
 /// What CUDA knows of a copy's sides that may be host memory, where the engine knows
 /// nothing.
 pub(crate) fn host_memory(from: u64, to: u64, direction: Direction) -> HostMemory {
-    let sides: &[u64] = match direction {
-        Direction::HostToDevice => &[from],
-        Direction::DeviceToHost => &[to],
-        Direction::Inferred => &[from, to],
-        Direction::HostToHost | Direction::DeviceToDevice => return HostMemory::Unasked,
-    };
-    if capture::any() {
+    let sides = host_sides(from, to, direction);
+    if sides.is_empty() || capture::any() {
         return HostMemory::Unasked;
     }
-    let unknown = with_core(|core| -> SmallVec<[u64; 2]> {
-        // An array has no address.
-        let unknown = |side: &u64| *side != 0 && core.engine.memory_kind(*side).is_none();
-        sides.iter().copied().filter(unknown).collect()
-    });
-    let ask = |&side: &u64| {
+    let unknown = with_core(|core| core.unknown(&sides));
+    ask(&unknown.unwrap_or_default())
+}
+
+/// Which sides of a copy may be host memory.
+fn host_sides(from: u64, to: u64, direction: Direction) -> SmallVec<[u64; 2]> {
+    match direction {
+        Direction::HostToDevice => smallvec::smallvec![from],
+        Direction::DeviceToHost => smallvec::smallvec![to],
+        Direction::Inferred => smallvec::smallvec![from, to],
+        Direction::HostToHost | Direction::DeviceToDevice => SmallVec::new(),
+    }
+}
+
+/// What CUDA knows of these addresses.
+fn ask(addresses: &[u64]) -> HostMemory {
+    let ask = |&address: &u64| {
         if driver::visible() {
-            driver::host_memory(side)
+            driver::host_memory(address)
         } else {
-            runtime::host_memory(side)
+            runtime::host_memory(address)
         }
     };
     // One answer is for all sides that are not known.
-    let mut answers = unknown.iter().flatten().map(ask);
+    let mut answers = addresses.iter().map(ask);
     match answers.next() {
         Some(first) if answers.all(|answer| answer == first) => first,
         _ => HostMemory::Unasked,
@@ -369,7 +573,7 @@ pub(crate) fn begins_system_memory(address: u64) -> bool {
 }
 
 /// The process ends of itself: what it holds still, it never freed.
-pub(crate) fn ended() -> Option<News> {
+pub(crate) fn ended() -> Option<Vec<News>> {
     if !running() {
         return None;
     }
@@ -379,18 +583,10 @@ pub(crate) fn ended() -> Option<News> {
         return None;
     }
     let core = core.as_deref_mut()?;
-    let (device, context) = place::current();
-    let operation = Operation {
-        call: ModelCall {
-            api: core.engine.names_mut().intern("exit"),
-            thread: thread::block().number(),
-            device,
-            context,
-            stack: StackId::default(),
-        },
-        action: Action::Ended,
-    };
-    core.apply(&operation)
+    core.catch_up();
+    let api = core.engine.names_mut().intern("exit");
+    core.apply(&operation(api, StackId::default(), Action::Ended));
+    Some(core.take_news())
 }
 
 /// Makes new copies of what findings need at the end of a run.
@@ -409,6 +605,7 @@ pub(crate) fn last_news() -> Option<(Summary, Vec<u64>)> {
 /// The same while the run goes on, unless another program takes the process over: the
 /// trace is ended in order, and goes on from there with the next operation.
 pub(crate) fn news_so_far() -> Option<(Summary, Vec<u64>)> {
+    settle(Vec::new());
     let mut core = patient_lock(&CORE, Duration::from_secs(2))?;
     let core = core.as_deref_mut()?;
     if let Some(trace) = core.trace.as_mut()
@@ -435,13 +632,15 @@ pub(crate) fn patient_lock<T>(mutex: &Mutex<T>, patience: Duration) -> Option<Mu
     }
 }
 
-/// Puts what a finding's stacks mean into the trace.
+/// Puts what a finding's stacks mean into the trace. The desk's lock is held, so what others
+/// have left is taken in later.
 pub(crate) fn trace_frames(stack: StackId, frames: &[Frame]) {
-    with_core(|core| {
-        if let Some(trace) = &mut core.trace {
-            trace.frames(stack, frames);
-        }
-    });
+    if let Ok(mut core) = CORE.lock()
+        && let Some(core) = core.as_deref_mut()
+        && let Some(trace) = &mut core.trace
+    {
+        trace.frames(stack, frames);
+    }
 }
 
 /// The core's guard while a process forks.
@@ -457,6 +656,13 @@ pub(crate) fn before_fork() -> ForkGuard {
     ForkGuard(CORE.lock().ok())
 }
 
+/// In the process that has forked, once it has let go of the locks.
+pub(crate) fn after_fork() {
+    if inbox::any_now() {
+        settle_all(Vec::new());
+    }
+}
+
 /// In a forked child: what the parent saw is the parent's.
 pub(crate) fn fresh_after_fork(guard: ForkGuard) {
     if let Some(mut core) = guard.0 {
@@ -464,6 +670,8 @@ pub(crate) fn fresh_after_fork(guard: ForkGuard) {
         // that another thread was changing.
         core::mem::forget(core.take());
     }
+    inbox::fresh_after_fork();
+    known_kernels::forget(|_| true);
     for hook in doors::all() {
         hook.api.store(0, Relaxed);
     }

@@ -2,18 +2,21 @@
 //!
 //! A stack is unwound with framehop from the registers that the entry stub saved,
 //! through the unwind tables that the loader has mapped, and kept as return
-//! addresses. Launches and copies, which come by the million, are unwound once per
-//! call site, stack depth and stream; what tells little and comes rarely, always.
+//! addresses. One that was unwound before is known again (see [`crate::known_stacks`]).
 //! Where Python called, its frames are part of the stack: addresses that are none
 //! stand for them (see [`crate::python`]).
 
+use core::cell::RefCell;
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::Arc;
 
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder as _};
 use rustc_hash::FxHashMap;
-use streamcheck_model::{Action, StackId, StreamRef};
+use smallvec::SmallVec;
+use streamcheck_model::{Action, StackId};
 use streamcheck_report::{Frame, Stacks as Policy};
 
+use crate::known_stacks::{self, Key, Trail, Word};
 use crate::objects;
 use crate::python::{self, Python, PythonStack};
 use crate::thread::{self, Origin};
@@ -29,10 +32,16 @@ use framehop::x86_64::{
 
 /// Frames kept of a stack.
 const MOST_FRAMES: usize = 64;
-/// Call sites remembered before all are forgotten.
-const MOST_SITES: usize = 1 << 16;
-/// Distinct stacks kept; past that only the caller is recorded, of known ones.
-const MOST_STACKS: usize = 1 << 20;
+/// Distinct stacks kept, and addresses in all of them; past that only the caller is
+/// recorded, of known ones.
+const MOST_STACKS: usize = 1 << 17;
+const MOST_ADDRESSES: usize = 1 << 21;
+
+/// What is recorded of stacks: a [`Policy`], for those who have no lock.
+static POLICY: AtomicU8 = AtomicU8::new(NONE);
+const NONE: u8 = 0;
+const CALLER: u8 = 1;
+const FULL: u8 = 2;
 
 /// Bytes that the loader has mapped. They are looked at only inside of
 /// [`objects::while_loaded`], while the loader has unmapped nothing since they were
@@ -50,32 +59,77 @@ impl core::ops::Deref for Mapped {
 
 /// The stacks of a process.
 pub(crate) struct Stacks {
-    policy: Policy,
     unwinder: Unwinder<Mapped>,
     cache: Cache,
+    /// For trials: a failure has the unwinder take a rule of last resort, and remember it.
+    trials: Cache,
     generation: Option<(u64, u64)>,
-    sites: FxHashMap<Site, StackId>,
     ids: FxHashMap<Arc<[u64]>, StackId>,
     stacks: Vec<Arc<[u64]>>,
+    /// How many addresses these are in all.
+    addresses: usize,
     python: Python,
+    /// Of the stack that is being unwound.
+    trail: Trail,
 }
 
-/// What the stack of a frequent call is told by: the address it returns to, the stack
-/// pointer, the stream, and the Python frames.
-type Site = (u64, u64, Option<StreamRef>, PythonStack);
+/// Whether the stack of a call is wanted at all.
+#[inline]
+pub(crate) fn are_wanted(action: &Action) -> bool {
+    // A name comes through no entry stub.
+    !matches!(
+        action,
+        Action::FreeEnded { .. } | Action::BlindSpot { .. } | Action::StreamNamed { .. }
+    )
+}
+
+/// What the stack of a call is found by.
+#[inline]
+fn key(origin: &Origin, python: PythonStack) -> Key {
+    let end = match POLICY.load(Relaxed) {
+        FULL => thread::block().stack_end(origin.frame_address()),
+        _ => None,
+    };
+    Key::new(*origin, end, python.number())
+}
+
+/// How many Python frames are wanted.
+fn most_python_frames() -> usize {
+    match POLICY.load(Relaxed) {
+        FULL => python::MOST_FRAMES,
+        _ => 1,
+    }
+}
+
+/// The stack of a call, as far as the settings want it, if it can be told without a lock.
+#[inline]
+pub(crate) fn known(origin: &Origin) -> Option<StackId> {
+    if POLICY.load(Relaxed) == NONE {
+        return Some(StackId(0));
+    }
+    known_stacks::find(&key(origin, python::known(most_python_frames())?))
+}
 
 impl Stacks {
     pub(crate) fn new(policy: Policy) -> Self {
+        let policy = match policy {
+            Policy::None => NONE,
+            Policy::Caller => CALLER,
+            Policy::Full => FULL,
+        };
+        POLICY.store(policy, Relaxed);
+        known_stacks::forget();
         let none: Arc<[u64]> = Arc::from([]);
         Self {
-            policy,
             unwinder: Unwinder::new(),
             cache: Cache::new(),
+            trials: Cache::new(),
             generation: None,
-            sites: FxHashMap::default(),
             ids: FxHashMap::default(),
             stacks: vec![none],
+            addresses: 0,
             python: Python::new(),
+            trail: Trail::default(),
         }
     }
 
@@ -91,58 +145,31 @@ impl Stacks {
             .filter_map(|&address| Some((address, self.python.frame(address)?)))
     }
 
-    /// The stack of a call, as far as the settings want it.
-    #[inline]
-    pub(crate) fn of(&mut self, origin: &Origin, action: &Action) -> StackId {
-        match self.policy {
-            Policy::None => StackId(0),
-            // It came through no entry stub.
-            _ if matches!(action, Action::StreamNamed { .. }) => StackId(0),
-            Policy::Caller => {
-                let python = self.python.capture(1);
-                let site = (origin.return_address, 0, None, python);
-                self.at_site(site, |stacks| {
-                    objects::while_loaded(|generation| stacks.python.refresh(generation));
-                    let mut addresses = origin_only(origin);
-                    addresses.extend(stacks.python.splice(&[], python));
-                    addresses
-                })
+    /// The stack of a call that is not [`known`].
+    #[cold]
+    pub(crate) fn learn(&mut self, origin: &Origin) -> StackId {
+        let python = self.python.capture(most_python_frames());
+        let key = key(origin, python);
+        if let Some(known) = known_stacks::find(&key) {
+            return known;
+        }
+        let mut trail = core::mem::take(&mut self.trail);
+        let native = self.unwind(origin, &mut trail);
+        let id = if python.is_none() {
+            self.intern(&native)
+        } else {
+            let place = self.python.place(&native);
+            if let Some((first, last)) = place {
+                // The interpreter's frames between are in no stack.
+                trail
+                    .words
+                    .retain(|word| word.index <= first || word.index > last);
             }
-            Policy::Full => match action {
-                Action::Launched { stream, .. }
-                | Action::Copied { stream, .. }
-                | Action::CopiedInLayers { stream, .. }
-                | Action::CopiedTogether { stream, .. }
-                | Action::Filled { stream, .. }
-                | Action::Enqueued { stream }
-                | Action::ValueWritten { stream, .. }
-                | Action::ValueWaited { stream, .. } => {
-                    let python = self.python.capture(python::MOST_FRAMES);
-                    let (site, depth) = (origin.return_address, origin.stack_pointer);
-                    self.at_site((site, depth, Some(*stream), python), |stacks| {
-                        stacks.whole(origin, python)
-                    })
-                }
-                Action::FreeEnded { .. } | Action::BlindSpot { .. } => StackId(0),
-                _ => {
-                    let python = self.python.capture(python::MOST_FRAMES);
-                    let addresses = self.whole(origin, python);
-                    self.intern(&addresses)
-                }
-            },
-        }
-    }
-
-    fn at_site(&mut self, site: Site, addresses: impl FnOnce(&mut Self) -> Addresses) -> StackId {
-        if let Some(&id) = self.sites.get(&site) {
-            return id;
-        }
-        let addresses = addresses(self);
-        let id = self.intern(&addresses);
-        if self.sites.len() >= MOST_SITES {
-            self.sites.clear();
-        }
-        self.sites.insert(site, id);
+            let spliced = self.python.splice(&native, python, place);
+            self.intern(&spliced)
+        };
+        known_stacks::remember(&key, &trail, id);
+        self.trail = trail;
         id
     }
 
@@ -150,43 +177,40 @@ impl Stacks {
         if let Some(&id) = self.ids.get(addresses) {
             return id;
         }
-        if self.stacks.len() >= MOST_STACKS {
+        if self.stacks.len() >= MOST_STACKS || self.addresses >= MOST_ADDRESSES {
             let caller = &addresses[..addresses.len().min(1)];
             return self.ids.get(caller).copied().unwrap_or_default();
         }
         let id = StackId(self.stacks.len() as u32);
+        self.addresses += addresses.len();
         let addresses: Arc<[u64]> = Arc::from(addresses);
         self.stacks.push(addresses.clone());
         self.ids.insert(addresses, id);
         id
     }
 
-    /// The native stack with the Python frames in it.
-    fn whole(&mut self, origin: &Origin, python: PythonStack) -> Addresses {
-        let native = self.unwind(origin);
-        if python.is_none() {
-            return native;
-        }
-        self.python.splice(&native, python)
-    }
-
-    fn unwind(&mut self, origin: &Origin) -> Addresses {
+    fn unwind(&mut self, origin: &Origin, trail: &mut Trail) -> Addresses {
         let mut addresses = origin_only(origin);
-        let bottom = origin.frame_address();
-        let Some(end) = thread::block().stack_end(bottom) else {
-            return addresses;
+        trail.words.clear();
+        trail.frame_pointer = false;
+        let end = match POLICY.load(Relaxed) {
+            FULL => thread::block().stack_end(origin.frame_address()),
+            _ => None,
         };
         objects::while_loaded(|generation| {
             self.refresh(generation);
-            self.walk(origin, end, &mut addresses);
+            if let Some(end) = end {
+                self.walk(origin, end, &mut addresses, trail);
+            }
         });
         addresses
     }
 
     /// Appends the return addresses above the first, up to the stack's `end`.
-    fn walk(&mut self, origin: &Origin, end: u64, addresses: &mut Addresses) {
+    fn walk(&mut self, origin: &Origin, end: u64, addresses: &mut Addresses, trail: &mut Trail) {
         let bottom = origin.frame_address();
         let mut registers = Registers::new(origin.return_address, bottom, origin.frame_pointer);
+        let reads = RefCell::new(SmallVec::<[(u64, u64); 4]>::new());
         let mut read = |address: u64| {
             if address < bottom
                 || address & 7 != 0
@@ -195,22 +219,57 @@ impl Stacks {
                 return Err(());
             }
             // SAFETY: an aligned word of this thread's own stack, above the hook's frame.
-            Ok(unsafe { *(address as *const u64) })
+            let word = unsafe { *(address as *const u64) };
+            reads.borrow_mut().push((address, word));
+            Ok(word)
         };
+        // Where the frame pointer was saved that a frame is unwound with; at first it is
+        // the call's own.
+        let mut saved = None;
         let mut address = origin.return_address;
         while addresses.len() < MOST_FRAMES {
             let Some(frame) = FrameAddress::from_return_address(address) else {
                 break;
             };
-            match self
-                .unwinder
-                .unwind_frame(frame, &mut registers, &mut self.cache, &mut read)
-            {
-                Ok(Some(next)) => {
-                    addresses.push(next);
-                    address = next;
+            let before = registers;
+            reads.borrow_mut().clear();
+            let Ok(Some(next)) =
+                self.unwinder
+                    .unwind_frame(frame, &mut registers, &mut self.cache, &mut read)
+            else {
+                break;
+            };
+            let index = addresses.len();
+            addresses.push(next);
+            address = next;
+            let mut keep = |(address, word): (u64, u64)| {
+                trail.words.push(Word {
+                    place: ((address - bottom) / 8) as u32,
+                    word,
+                    index,
+                });
+            };
+            // A frame that needs its frame pointer cannot be unwound with none.
+            let own = reads.take();
+            let mut without = with_frame_pointer(before, 0);
+            let again =
+                self.unwinder
+                    .unwind_frame(frame, &mut without, &mut self.trials, &mut read);
+            if again != Ok(Some(next)) || without.sp() != registers.sp() {
+                match saved {
+                    Some(word) => keep(word),
+                    None => trail.frame_pointer = true,
                 }
-                Ok(None) | Err(_) => break,
+            }
+            // Of what a frame is unwound with, the caller's frame pointer alone may turn
+            // out not to count.
+            let pointer = frame_pointer(&registers);
+            for word in own {
+                if word.1 == pointer && word.1 != next {
+                    saved = Some(word);
+                } else {
+                    keep(word);
+                }
             }
         }
     }
@@ -220,17 +279,43 @@ impl Stacks {
         if self.generation == Some(generation) {
             return;
         }
+        // At the addresses of what was unloaded other code may lie.
+        if self
+            .generation
+            .is_some_and(|(_, unloaded)| unloaded != generation.1)
+        {
+            known_stacks::forget();
+        }
         self.generation = Some(generation);
         self.python.refresh(generation);
         self.unwinder = Unwinder::new();
         self.cache = Cache::new();
+        self.trials = Cache::new();
         for object in objects::list() {
             self.unwinder.add_module(module(&object));
         }
     }
 }
 
-type Addresses = smallvec::SmallVec<[u64; MOST_FRAMES]>;
+type Addresses = SmallVec<[u64; MOST_FRAMES]>;
+
+#[cfg(target_arch = "x86_64")]
+fn frame_pointer(registers: &Registers) -> u64 {
+    registers.bp()
+}
+
+#[cfg(target_arch = "aarch64")]
+fn frame_pointer(registers: &Registers) -> u64 {
+    registers.fp()
+}
+
+fn with_frame_pointer(mut registers: Registers, pointer: u64) -> Registers {
+    #[cfg(target_arch = "x86_64")]
+    registers.set_bp(pointer);
+    #[cfg(target_arch = "aarch64")]
+    registers.set_fp(pointer);
+    registers
+}
 
 fn origin_only(origin: &Origin) -> Addresses {
     Addresses::from_slice(&[origin.return_address])
@@ -278,4 +363,208 @@ fn eh_frame_start(address: u64, header: &[u8]) -> Option<u64> {
     };
     let offset = i32::from_le_bytes(*rest.first_chunk()?);
     (address + 4).checked_add_signed(offset.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use core::cell::Cell;
+    use core::hint::black_box;
+    use std::sync::Mutex;
+
+    use super::*;
+
+    thread_local! {
+        static STACKS: RefCell<Option<Stacks>> = const { RefCell::new(None) };
+        /// How many calls were known again.
+        static KNOWN: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// The table is the process's.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    /// A call into CUDA, as hooks see it.
+    #[unsafe(naked)]
+    unsafe extern "C" fn call() {
+        thread::stub_asm!(body)
+    }
+
+    extern "C" fn body() {
+        let origin = thread::block().origin();
+        STACKS.with_borrow_mut(|stacks| {
+            let stacks = stacks.as_mut().expect("the test has begun");
+            let stack = known(&origin);
+            KNOWN.set(KNOWN.get() + usize::from(stack.is_some()));
+            let stack = stack.unwrap_or_else(|| stacks.learn(&origin));
+            let fresh = stacks.unwind(&origin, &mut Trail::default());
+            assert_eq!(stacks.addresses(stack), &fresh[..]);
+            assert!(fresh.len() > 3);
+        });
+    }
+
+    /// Frames of different sizes, whose callers differ in nothing but the address that
+    /// they return to.
+    macro_rules! ways {
+        ($($way:ident: $bytes:literal),*) => {
+            $(#[inline(never)]
+            fn $way(path: u64, depth: u32) {
+                let mut frame = [path as u8; $bytes];
+                black_box(&mut frame);
+                step(path, depth);
+                black_box(&mut frame);
+            })*
+        };
+    }
+    ways! { small: 16, other_small: 16, large: 400, huge: 3000 }
+
+    #[inline(never)]
+    fn step(path: u64, depth: u32) {
+        if depth == 0 {
+            // SAFETY: it takes nothing.
+            unsafe { call() };
+        } else {
+            let way = [small, other_small, large, huge][path as usize & 3];
+            way(path >> 2, depth - 1);
+        }
+        black_box(depth);
+    }
+
+    fn with_stacks(policy: Policy, test: impl FnOnce()) {
+        let _alone = ALONE.lock();
+        let stacks = Stacks::new(policy);
+        STACKS.set(Some(stacks));
+        KNOWN.set(0);
+        test();
+        STACKS.set(None);
+    }
+
+    #[test]
+    fn a_stack_that_is_known_again_is_what_unwinding_gives() {
+        with_stacks(Policy::Full, || {
+            let mut paths = 0x0123_4567_89ab_cdef_u64;
+            let paths: Vec<u64> = core::iter::repeat_with(|| {
+                paths ^= paths << 13;
+                paths ^= paths >> 7;
+                paths ^= paths << 17;
+                paths
+            })
+            .take(300)
+            .collect();
+            #[inline(never)]
+            fn walk(paths: &[u64]) {
+                for path in paths {
+                    step(*path, (path >> 40) as u32 % 12);
+                }
+            }
+            // What is repeated is not to be unrolled into calls from different addresses.
+            for _ in 0..black_box(4) {
+                KNOWN.set(0);
+                walk(&paths);
+            }
+            assert!(KNOWN.get() > 280, "{}", KNOWN.get());
+        });
+    }
+
+    /// As many places from which a function is called that calls CUDA.
+    macro_rules! places {
+        ($($place:literal)*) => {
+            [$({
+                #[inline(never)]
+                fn place(depth: u32) {
+                    // Its own address.
+                    black_box($place);
+                    step(0, depth);
+                    black_box($place);
+                }
+                place as fn(u32)
+            }),*]
+        };
+    }
+
+    #[test]
+    fn one_function_may_be_called_from_many_places() {
+        with_stacks(Policy::Full, || {
+            let places = places!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24);
+            #[inline(never)]
+            fn walk(places: &[fn(u32)], depth: u32) {
+                for place in places {
+                    place(depth);
+                }
+            }
+            for depth in [0, 5] {
+                for _ in 0..black_box(5) {
+                    KNOWN.set(0);
+                    walk(&places, depth);
+                }
+                assert!(KNOWN.get() >= places.len() - 2, "{}", KNOWN.get());
+            }
+        });
+    }
+
+    #[test]
+    fn threads_read_while_others_write() {
+        let _alone = ALONE.lock();
+        let _stacks = Stacks::new(Policy::Full);
+        let core = Mutex::new(());
+        let core = &core;
+        std::thread::scope(|scope| {
+            for seed in 0..4_u64 {
+                scope.spawn(move || {
+                    for turn in 0..20_000_u64 {
+                        let place = seed + turn % 7;
+                        let words = [turn; 200];
+                        let origin = Origin {
+                            return_address: turn % 5 + 1,
+                            stack_pointer: words.as_ptr() as u64,
+                            frame_pointer: 0,
+                        };
+                        let end = words.as_ptr_range().end as u64;
+                        let key = Key::new(origin, Some(end), 0);
+                        let mut trail = Trail::default();
+                        trail.words.push(Word {
+                            place: place as u32,
+                            word: turn,
+                            index: 1,
+                        });
+                        let find = || known_stacks::find(&key).map(|found| u64::from(found.0));
+                        assert!(find().is_none_or(|found| found == turn));
+                        {
+                            let _core = core.lock().expect("no thread has failed");
+                            known_stacks::remember(&key, &trail, StackId(turn as u32));
+                        }
+                        assert!(find().is_none_or(|found| found == turn));
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn callers_alone_are_told_apart_too() {
+        with_stacks(Policy::Caller, || {
+            let stacks = |f: &mut dyn FnMut(&mut Stacks)| {
+                STACKS.with_borrow_mut(|stacks| f(stacks.as_mut().expect("there are stacks")));
+            };
+            let origin = |return_address| Origin {
+                return_address,
+                stack_pointer: 0x1000 * return_address,
+                frame_pointer: 0,
+            };
+            stacks(&mut |stacks| {
+                for address in [16, 32] {
+                    assert_eq!(known(&origin(address)), None);
+                    let id = stacks.learn(&origin(address));
+                    assert_eq!(stacks.addresses(id), [address]);
+                    assert_eq!(known(&origin(address)), Some(id));
+                }
+            });
+        });
+        with_stacks(Policy::None, || {
+            let origin = Origin {
+                return_address: 16,
+                stack_pointer: 0,
+                frame_pointer: 0,
+            };
+            assert_eq!(known(&origin), Some(StackId(0)));
+        });
+    }
 }

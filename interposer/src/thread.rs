@@ -10,6 +10,8 @@ use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use streamcheck_model::ThreadId;
 
+use crate::place::Met;
+
 /// The block. The entry stubs write the three `origin` fields by offset, so
 /// their places are fixed (see `stub_asm!`).
 #[repr(C)]
@@ -29,6 +31,8 @@ pub(crate) struct Block {
     caller: Cell<CallerRange>,
     /// The current device and context, as last learned.
     place: Cell<Place>,
+    /// The context that was current when it was last asked for.
+    met: Cell<Met>,
     /// Whether the outermost hook is in its real call, which may never return:
     /// a signal's handler may end the process. Of meaning at depth 1 only.
     real: Cell<bool>,
@@ -222,6 +226,14 @@ impl Block {
 
     pub(crate) fn set_place(&self, place: Place) {
         self.place.set(place);
+    }
+
+    pub(crate) fn met(&self) -> Met {
+        self.met.get()
+    }
+
+    pub(crate) fn set_met(&self, met: Met) {
+        self.met.set(met);
     }
 
     /// The next recorded call asks for the device and context anew.

@@ -17,6 +17,7 @@ fn forgetting_kernels(real: impl FnOnce() -> u32) -> u32 {
 /// The context at `place` ended: its work is complete, and what it held is gone.
 fn ended(call: &Call, place: thread::Place) {
     sync_memops::context_ended(place);
+    place::ended();
     place::at(place, || call.record(Action::ContextDestroyed));
 }
 

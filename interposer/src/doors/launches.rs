@@ -89,6 +89,7 @@ unsafe fn attributes(call: &Call, attributes: *const Attribute, count: u32) {
 
 /// A launch through the runtime. What an earlier one left of the driver's function,
 /// one that failed or that a stream captured, is not this one's.
+#[inline(always)]
 fn runtime_launch(
     hook: &'static Hook,
     origin: Origin,

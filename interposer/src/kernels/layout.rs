@@ -89,6 +89,16 @@ impl Parameters {
 }
 
 impl Parameter {
+    /// How far into it its slots are, each of which is aligned where the parameter buffer
+    /// puts it.
+    fn slots(&self) -> impl Iterator<Item = usize> {
+        let first = self.offset.wrapping_neg() & 7;
+        let size = self.size;
+        (first..size)
+            .step_by(8)
+            .take_while(move |slot| slot + 8 <= size)
+    }
+
     /// Where it stands in a launch; null where it does not.
     ///
     /// # Safety
@@ -102,6 +112,42 @@ impl Parameter {
             // SAFETY: inside the buffer.
             Parameters::Buffer(buffer, _) => unsafe { buffer.add(self.offset) },
         }
+    }
+}
+
+/// Slots of a [`Layout::plan`] at most.
+pub(crate) const MOST_PLANNED: usize = 24;
+
+/// Eight bytes of a parameter that may hold a pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Planned {
+    pub(crate) parameter: u16,
+    pub(crate) offset: u16,
+    pub(crate) mode: Mode,
+    pub(crate) sure: bool,
+    pub(crate) back: bool,
+}
+
+impl Planned {
+    /// The pointer in a launch with these parameters, each of which is given by its address.
+    ///
+    /// # Safety
+    /// `array` is that of a launch of a kernel of whose layout's plan this is a part.
+    pub(crate) unsafe fn read(self, array: *const *const u8) -> Option<Pointer> {
+        // SAFETY: the caller's promise: a launch gives one pointer for each parameter.
+        let start = unsafe { *array.add(self.parameter.into()) };
+        if start.is_null() {
+            return None;
+        }
+        // SAFETY: inside the parameter.
+        let address = unsafe { start.add(self.offset.into()).cast::<u64>().read_unaligned() };
+        plausible(address).then_some(Pointer {
+            address,
+            mode: self.mode,
+            shift: 0,
+            sure: self.sure,
+            back: self.back,
+        })
     }
 }
 
@@ -140,16 +186,14 @@ impl Layout {
             if start.is_null() {
                 continue;
             }
-            // A slot is aligned where the parameter buffer puts it.
-            let first = parameter.offset.wrapping_neg() & 7;
             // That there are any is all that is told of doubtful ones.
             let most = match parameter.mode {
                 Mode::Doubtful => Self::DOUBTFUL,
                 _ => usize::MAX,
             };
             let mut found = 0;
-            for slot in (first..parameter.size).step_by(8) {
-                if slot + 8 > parameter.size || found == most {
+            for slot in parameter.slots() {
+                if found == most {
                     break;
                 }
                 // SAFETY: inside the parameter.
@@ -167,6 +211,46 @@ impl Layout {
             }
         }
         pointers
+    }
+
+    /// The same as a short list of slots to read, where all there is to know of a launch are
+    /// their values.
+    pub(crate) fn plan(&self) -> Option<SmallVec<[Planned; MOST_PLANNED]>> {
+        let mut plan = SmallVec::new();
+        let mut add = |parameter: usize, offset: usize, mode, sure, back| {
+            plan.push(Planned {
+                parameter: parameter.try_into().ok()?,
+                offset: offset.try_into().ok()?,
+                mode,
+                sure,
+                back,
+            });
+            Some(())
+        };
+        match &self.used {
+            Some(used) => {
+                for slot in used {
+                    if !slot.shifts.is_empty() || slot.place.size != 8 {
+                        return None;
+                    }
+                    let SlotPlace {
+                        parameter, offset, ..
+                    } = slot.place;
+                    add(parameter, offset, slot.mode, slot.sure, slot.back)?;
+                }
+            }
+            None => {
+                for (index, parameter) in self.parameters.iter().enumerate() {
+                    if parameter.mode == Mode::Doubtful {
+                        return None;
+                    }
+                    for slot in parameter.slots() {
+                        add(index, slot, parameter.mode, false, false)?;
+                    }
+                }
+            }
+        }
+        (plan.len() <= MOST_PLANNED).then_some(plan)
     }
 
     /// What stands at a place of at most 8 bytes.

@@ -2,6 +2,8 @@
 //! meanwhile, else through the kernel, which answers with an error where a load
 //! would be a fault.
 
+use smallvec::SmallVec;
+
 /// User addresses are below this on both architectures.
 const HIGHEST: u64 = 1 << 48;
 /// No object lies below this.
@@ -11,6 +13,8 @@ const LOWEST: u64 = 1 << 12;
 const PAGE: u64 = 4096;
 /// Pages kept during a look.
 const PAGES: usize = 16;
+/// Threads whose pages are remembered.
+const THREADS: usize = 64;
 /// Longest stretch read at once, in bytes.
 const LONGEST: usize = 1 << 20;
 
@@ -80,15 +84,24 @@ impl Memory for Direct {
 pub(super) struct Guarded {
     pages: Vec<(u64, Box<[u64; PAGE as usize / 8]>)>,
     used: usize,
+    /// Which of these were looked at, a bit for each.
+    touched: u32,
+    /// The pages that looks at a thread needed last, by the thread's state.
+    needed: Vec<(u64, SmallVec<[u64; PAGES]>)>,
+    /// Which of them makes room next.
+    oldest: usize,
     /// The kernel's answer, should it not allow such reads at all.
     pub(super) refused: bool,
 }
 
 impl Guarded {
-    pub(super) fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self {
             pages: Vec::new(),
             used: 0,
+            touched: 0,
+            needed: Vec::new(),
+            oldest: 0,
             refused: false,
         }
     }
@@ -96,7 +109,73 @@ impl Guarded {
     /// Forgets what was read.
     pub(super) fn renew(&mut self) -> &mut Self {
         self.used = 0;
+        self.touched = 0;
         self
+    }
+
+    /// Forgets what was read, and reads at once what was needed to look at this thread last.
+    pub(super) fn begin(&mut self, thread: u64) -> &mut Self {
+        self.used = 0;
+        self.touched = 0;
+        let needed = self.needed.iter().find(|(of, _)| *of == thread);
+        let Some((_, wanted)) = needed else {
+            return self;
+        };
+        let wanted = wanted.clone();
+        while self.pages.len() < wanted.len() {
+            self.pages.push((0, Box::new([0; PAGE as usize / 8])));
+        }
+        let vector = |start: *mut libc::c_void| libc::iovec {
+            iov_base: start,
+            iov_len: PAGE as usize,
+        };
+        let local: SmallVec<[_; PAGES]> = self.pages[..wanted.len()]
+            .iter_mut()
+            .map(|(_, words)| vector(words.as_mut_ptr().cast()))
+            .collect();
+        let remote: SmallVec<[_; PAGES]> = wanted
+            .iter()
+            .map(|page| vector(*page as *mut libc::c_void))
+            .collect();
+        let (count, no_flags) = (wanted.len() as libc::c_ulong, 0);
+        // SAFETY: the kernel writes a page each to our own pages, and checks the addresses
+        // that it reads from.
+        let copied = unsafe {
+            libc::process_vm_readv(
+                libc::getpid(),
+                local.as_ptr(),
+                count,
+                remote.as_ptr(),
+                count,
+                no_flags,
+            )
+        };
+        // It ends at the first page that is gone.
+        self.used = usize::try_from(copied).unwrap_or(0) / PAGE as usize;
+        for ((at, _), page) in self.pages[..self.used].iter_mut().zip(&wanted) {
+            *at = *page;
+        }
+        self
+    }
+
+    /// Keeps which pages a look at this thread has needed.
+    pub(super) fn end(&mut self, thread: u64) {
+        let touched = self.touched;
+        let pages = self.pages[..self.used].iter().enumerate();
+        let pages = pages
+            .filter(|(place, _)| touched >> place & 1 != 0)
+            .map(|(_, (page, _))| *page);
+        let known = self.needed.iter().position(|(of, _)| *of == thread);
+        match known {
+            // What was read at once was enough.
+            Some(place) if self.needed[place].1.iter().copied().eq(pages.clone()) => {}
+            Some(place) => self.needed[place].1 = pages.collect(),
+            None if self.needed.len() < THREADS => self.needed.push((thread, pages.collect())),
+            None => {
+                self.needed[self.oldest] = (thread, pages.collect());
+                self.oldest = (self.oldest + 1) % THREADS;
+            }
+        }
     }
 
     /// Copies memory of this very process.
@@ -126,9 +205,10 @@ impl Memory for Guarded {
             return None;
         }
         let (page, place) = (address & !(PAGE - 1), (address & (PAGE - 1)) as usize / 8);
-        let known = self.pages[..self.used].iter().find(|(at, _)| *at == page);
-        if let Some((_, words)) = known {
-            return Some(words[place]);
+        let known = self.pages[..self.used].iter();
+        if let Some(known) = known.map(|(at, _)| *at).position(|at| at == page) {
+            self.touched |= 1 << known;
+            return Some(self.pages[known].1[place]);
         }
         // Past the limit the last page makes room.
         let slot = self.used.min(PAGES - 1);
@@ -142,6 +222,7 @@ impl Memory for Guarded {
         }
         self.pages[slot].0 = page;
         self.used = slot + 1;
+        self.touched |= 1 << slot;
         Some(self.pages[slot].1[place])
     }
 
@@ -213,6 +294,45 @@ mod tests {
         assert_eq!(guarded.word(at), Some(9));
         assert_eq!(guarded.word(gone), None);
         assert_eq!(guarded.word(at), Some(9));
+    }
+
+    #[test]
+    fn pages_that_were_needed_are_read_at_once() {
+        let data: Vec<Box<[u64; 1024]>> = (0..5).map(|n| Box::new([n; 1024])).collect();
+        let mut guarded = Guarded::new();
+        for (round, wanted) in [0..5, 1..3, 0..3].into_iter().enumerate() {
+            guarded.begin(7);
+            assert_eq!(guarded.used, [0, 5, 2][round]);
+            for n in wanted.clone() {
+                assert_eq!(guarded.word(data[n].as_ptr() as u64), Some(n as u64));
+            }
+            guarded.end(7);
+        }
+        // Another thread's are its own, and what is gone is no fault.
+        assert_eq!(guarded.begin(8).used, 0);
+        // SAFETY: a mapping of this test's own, unmapped once.
+        let gone = unsafe {
+            let map = libc::mmap(
+                core::ptr::null_mut(),
+                PAGE as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
+            assert_eq!(guarded.word(map as u64), Some(0));
+            assert_eq!(guarded.word(data[0].as_ptr() as u64), Some(0));
+            guarded.end(8);
+            assert_eq!(libc::munmap(map, PAGE as usize), 0);
+            map as u64
+        };
+        assert_eq!(guarded.begin(8).used, 0);
+        assert_eq!(guarded.word(gone), None);
+        assert_eq!(guarded.word(data[1].as_ptr() as u64), Some(1));
+        for thread in 0..1000 {
+            guarded.begin(thread).end(thread);
+        }
+        assert!(guarded.needed.len() <= THREADS);
     }
 
     #[test]

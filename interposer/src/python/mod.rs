@@ -13,6 +13,7 @@
 //! the kernel, as is everything until one whole stack has made sense. A layout that
 //! does not make sense is not looked at again.
 
+mod known;
 mod layout;
 mod lines;
 mod memory;
@@ -20,14 +21,18 @@ mod walk;
 
 use core::ffi::{CStr, c_char, c_int};
 use core::ops::Range;
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
-use std::sync::Arc;
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use streamcheck_model::INTERPRETED;
 use streamcheck_report::Frame;
 
+use self::known::Print;
 use self::layout::Layout;
 use self::memory::{Direct, Guarded, Memory};
 use self::walk::{Spot, Types};
@@ -36,10 +41,10 @@ use crate::thread;
 
 pub(crate) use self::walk::MOST_FRAMES;
 
-/// Stacks and spots remembered before all are forgotten.
+/// Spots remembered before all are forgotten.
 const MOST_KNOWN: usize = 1 << 14;
 /// Distinct stacks and frames; past that there are no new ones.
-const MOST_STACKS: usize = 1 << 20;
+const MOST_STACKS: usize = 1 << 16;
 
 /// A Python stack. 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -49,16 +54,46 @@ impl PythonStack {
     pub(crate) fn is_none(self) -> bool {
         self.0 == 0
     }
+
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// Whether it is known that there is no interpreter in the process.
+static ABSENT: AtomicBool = AtomicBool::new(false);
+/// The interpreter, if it stays loaded.
+static LASTING: AtomicPtr<Interpreter> = AtomicPtr::new(core::ptr::null_mut());
+/// The eyes of threads that may not look themselves. Nothing is waited for with this lock.
+static GUARDED: Mutex<Guarded> = Mutex::new(Guarded::new());
+
+fn guarded() -> MutexGuard<'static, Guarded> {
+    GUARDED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The Python stack of the calling thread, of at most `most` frames, if it can be told
+/// without the core's lock.
+#[inline]
+pub(crate) fn known(most: usize) -> Option<PythonStack> {
+    if ABSENT.load(Relaxed) {
+        return Some(PythonStack(0));
+    }
+    let interpreter = LASTING.load(Acquire);
+    // SAFETY: only `refresh` stores here, a leaked box.
+    unsafe { interpreter.as_ref() }?.known(most)
+}
+
+/// The locks of this file, for a process that forks.
+pub(crate) fn before_fork() -> [crate::life::Held; 1] {
+    [crate::life::hold(&GUARDED)]
 }
 
 /// The interpreter, and the stacks met in it.
 pub(crate) struct Python {
     generation: Option<(u64, u64)>,
-    interpreter: Option<Interpreter>,
-    guarded: Guarded,
+    interpreter: Option<&'static Interpreter>,
     /// The spots of the look that is under way.
     spots: Vec<Spot>,
-    known_stacks: FxHashMap<Box<[Spot]>, PythonStack>,
     known_spots: FxHashMap<Spot, u64>,
     /// Frames by the addresses that stand for them, which count from
     /// [`INTERPRETED`].
@@ -94,16 +129,17 @@ struct Interpreter {
     around: Range<u64>,
     types: Types,
     layout: Layout,
-    faith: Faith,
-    main_thread: usize,
+    /// A [`Faith`].
+    faith: AtomicU8,
+    main_thread: AtomicUsize,
 }
 
 /// What is thought of an interpreter's layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Faith {
-    Untried,
-    Proved,
-    Lost,
+    Untried = 0,
+    Proved = 1,
+    Lost = 2,
 }
 
 /// What is to be said in the log, once no lock is held.
@@ -143,12 +179,13 @@ fn say_once() {
 
 impl Python {
     pub(crate) fn new() -> Self {
+        ABSENT.store(false, Relaxed);
+        LASTING.store(core::ptr::null_mut(), Relaxed);
+        known::forget();
         Self {
             generation: None,
             interpreter: None,
-            guarded: Guarded::new(),
             spots: Vec::new(),
-            known_stacks: FxHashMap::default(),
             known_spots: FxHashMap::default(),
             frames: Vec::new(),
             addresses: FxHashMap::default(),
@@ -163,32 +200,34 @@ impl Python {
             return;
         }
         self.generation = Some(generation);
-        if self.interpreter.as_ref().is_some_and(|known| known.lasting) {
+        if self.interpreter.is_some_and(|known| known.lasting) {
             return;
         }
-        let found = Interpreter::find(&mut self.guarded);
+        let found = Interpreter::find(&mut guarded());
         let same = match (&found, &self.interpreter) {
             (Some(found), Some(known)) => found.base == known.base,
             (None, None) => true,
             _ => false,
         };
         if !same {
-            self.interpreter = found;
-            self.known_stacks.clear();
+            // Of a process's few interpreters each may still be read by a thread.
+            self.interpreter = found.map(|found| &*Box::leak(Box::new(found)));
+            known::forget();
             self.known_spots.clear();
+            if let Some(interpreter) = self.interpreter.filter(|found| found.lasting) {
+                LASTING.store(core::ptr::from_ref(interpreter).cast_mut(), Release);
+            }
         }
+        ABSENT.store(self.interpreter.is_none(), Relaxed);
     }
 
     /// The Python stack of the calling thread: its innermost frames, `most` of them.
     #[inline]
     pub(crate) fn capture(&mut self, most: usize) -> PythonStack {
-        if self.generation.is_none() || self.interpreter.as_ref().is_some_and(|i| !i.lasting) {
+        if self.generation.is_none() || self.interpreter.is_some_and(|i| !i.lasting) {
             objects::while_loaded(|generation| self.refresh(generation));
         }
-        match &self.interpreter {
-            Some(_) => self.look(most).unwrap_or_default(),
-            None => PythonStack(0),
-        }
+        self.look(most).unwrap_or_default()
     }
 
     /// The addresses that stand for a stack's frames, the innermost first.
@@ -202,9 +241,8 @@ impl Python {
         self.frames.get(usize::try_from(place).ok()?)
     }
 
-    /// Puts a Python stack in the place of the interpreter's own frames. What the
-    /// interpreter was called from stays, what lies between two of its frames does not.
-    pub(crate) fn splice(&self, native: &[u64], stack: PythonStack) -> SmallVec<[u64; 64]> {
+    /// Where in a native stack the interpreter's own frames are: the first and the last.
+    pub(crate) fn place(&self, native: &[u64]) -> Option<(usize, usize)> {
         let frames = |code: &[Range<u64>]| {
             let is_in = |address: &u64| {
                 code.iter()
@@ -213,87 +251,59 @@ impl Python {
             let first = native.iter().position(is_in)?;
             Some((first, native.iter().rposition(is_in)?))
         };
-        let python = self.addresses(stack);
-        let place = self.interpreter.as_ref().and_then(|interpreter| {
-            frames(&interpreter.code).or_else(|| frames(core::slice::from_ref(&interpreter.around)))
-        });
+        let interpreter = self.interpreter?;
+        frames(&interpreter.code).or_else(|| frames(core::slice::from_ref(&interpreter.around)))
+    }
+
+    /// Puts a Python stack in the [`Self::place`] of the interpreter's own frames. What the
+    /// interpreter was called from stays, what lies between two of its frames does not.
+    pub(crate) fn splice(
+        &self,
+        native: &[u64],
+        stack: PythonStack,
+        place: Option<(usize, usize)>,
+    ) -> SmallVec<[u64; 64]> {
         let (before, after) = match place {
             Some((first, last)) => (&native[..first], &native[last + 1..]),
             None => (native, &[][..]),
         };
-        [before, python, after].concat().into()
+        [before, self.addresses(stack), after].concat().into()
     }
 
     fn look(&mut self, most: usize) -> Option<PythonStack> {
-        let interpreter = self.interpreter.as_mut()?;
+        let interpreter = self.interpreter?;
         let access = interpreter.access()?;
-        let thread = access.thread();
-        let Interpreter { types, layout, .. } = interpreter;
-        let spots = &mut self.spots;
-        let seen = match access {
+        let mut spots = core::mem::take(&mut self.spots);
+        spots.clear();
+        let seen = interpreter.spots(access, most, |spot| spots.push(spot));
+        let stack = seen.and_then(|()| self.stack_of(&spots, access));
+        self.spots = spots;
+        match stack {
+            None => interpreter.doubt(access),
+            Some(stack) if !stack.is_none() => interpreter.prove(),
+            Some(_) => {}
+        }
+        stack
+    }
+
+    fn stack_of(&mut self, spots: &[Spot], access: Access) -> Option<PythonStack> {
+        let mut print = Print::NONE;
+        for spot in spots {
+            print.add(spot);
+        }
+        if let Some(known) = known::find(print) {
+            return Some(known);
+        }
+        let stack = match access {
             Access::Direct(_) => {
                 // SAFETY: `access` has seen to it.
                 let mut memory = unsafe { Direct::new() };
-                layout.spots(types, &mut memory, thread, most, spots)
+                self.learn(spots, &mut memory)
             }
-            Access::Guarded(_) => layout.spots(types, self.guarded.renew(), thread, most, spots),
-        };
-        if seen.is_none() {
-            self.doubt(access);
-            return None;
-        }
-        if self.spots.is_empty() {
-            return None;
-        }
-        if let Some(&known) = self.known_stacks.get(&*self.spots) {
-            return Some(known);
-        }
-        let spots: Box<[Spot]> = Box::from(&*self.spots);
-        let stack = match access {
-            Access::Direct(_) => {
-                // SAFETY: as above.
-                let mut memory = unsafe { Direct::new() };
-                self.learn(&spots, &mut memory)
-            }
-            Access::Guarded(_) => {
-                let mut memory = core::mem::replace(&mut self.guarded, Guarded::new());
-                let stack = self.learn(&spots, &mut memory);
-                self.guarded = memory;
-                stack
-            }
-        };
-        let Some(stack) = stack else {
-            self.doubt(access);
-            return None;
-        };
-        if let Some(interpreter) = &mut self.interpreter
-            && interpreter.faith == Faith::Untried
-        {
-            interpreter.faith = Faith::Proved;
-        }
-        if self.known_stacks.len() >= MOST_KNOWN {
-            self.known_stacks.clear();
-        }
-        self.known_stacks.insert(spots, stack);
+            Access::Guarded(_) => self.learn(spots, guarded().renew()),
+        }?;
+        known::remember(print, stack);
         Some(stack)
-    }
-
-    /// Something was not as it must be. A thread that the interpreter has left behind
-    /// may see anything; one that it waits for may not.
-    #[cold]
-    fn doubt(&mut self, access: Access) {
-        let Some(interpreter) = &mut self.interpreter else {
-            return;
-        };
-        if self.guarded.refused {
-            notice(Notice::Refused);
-            if interpreter.faith == Faith::Untried {
-                interpreter.faith = Faith::Lost;
-            }
-        } else if interpreter.faith == Faith::Untried || matches!(access, Access::Direct(_)) {
-            interpreter.faith = Faith::Lost;
-            notice(Notice::Layout);
-        }
     }
 
     /// Interns a stack that was not met before.
@@ -321,7 +331,7 @@ impl Python {
         if let Some(&known) = self.known_spots.get(spot) {
             return Some(known);
         }
-        let Interpreter { types, layout, .. } = self.interpreter.as_ref()?;
+        let Interpreter { types, layout, .. } = self.interpreter?;
         let frame = layout.frame(types, memory, spot)?;
         let address = match self.addresses.get(&frame) {
             Some(&known) => known,
@@ -348,18 +358,65 @@ enum Access {
     Guarded(u64),
 }
 
-impl Access {
-    fn thread(self) -> u64 {
-        match self {
-            Self::Direct(thread) | Self::Guarded(thread) => thread,
+impl Interpreter {
+    /// See [`known`].
+    fn known(&self, most: usize) -> Option<PythonStack> {
+        let Some(access) = self.access() else {
+            return Some(PythonStack(0));
+        };
+        let mut print = Print::NONE;
+        self.spots(access, most, |spot| print.add(&spot))?;
+        known::find(print)
+    }
+
+    /// Gives the spots of the thread's frames to `each`. `None` if what was met cannot be
+    /// frames.
+    fn spots(&self, access: Access, most: usize, each: impl FnMut(Spot)) -> Option<()> {
+        let Self { types, layout, .. } = self;
+        match access {
+            Access::Direct(thread) => {
+                // SAFETY: `access` has seen to it.
+                let mut memory = unsafe { Direct::new() };
+                layout.spots(types, &mut memory, thread, most, each)
+            }
+            Access::Guarded(thread) => {
+                let mut guarded = guarded();
+                let seen = layout.spots(types, guarded.begin(thread), thread, most, each);
+                guarded.end(thread);
+                seen
+            }
         }
     }
-}
 
-impl Interpreter {
+    fn has(&self, faith: Faith) -> bool {
+        self.faith.load(Relaxed) == faith as u8
+    }
+
+    /// A whole stack has made sense.
+    fn prove(&self) {
+        if self.has(Faith::Untried) {
+            self.faith.store(Faith::Proved as u8, Relaxed);
+        }
+    }
+
+    /// Something was not as it must be. A thread that the interpreter has left behind
+    /// may see anything; one that it waits for may not.
+    #[cold]
+    fn doubt(&self, access: Access) {
+        if guarded().refused {
+            notice(Notice::Refused);
+            if self.has(Faith::Untried) {
+                self.faith.store(Faith::Lost as u8, Relaxed);
+            }
+        } else if self.has(Faith::Untried) || matches!(access, Access::Direct(_)) {
+            self.faith.store(Faith::Lost as u8, Relaxed);
+            notice(Notice::Layout);
+        }
+    }
+
     /// The state of the calling thread, if it has one that may be read.
-    fn access(&mut self) -> Option<Access> {
-        if self.faith == Faith::Lost {
+    fn access(&self) -> Option<Access> {
+        if self.has(Faith::Lost) {
             return None;
         }
         // SAFETY: the interpreter's functions of these types. They read thread-specific
@@ -386,7 +443,7 @@ impl Interpreter {
             return None;
         }
         let stays = attached || (main && self.program && !ended);
-        Some(if stays && self.faith == Faith::Proved {
+        Some(if stays && self.has(Faith::Proved) {
             Access::Direct(thread)
         } else {
             Access::Guarded(thread)
@@ -394,16 +451,16 @@ impl Interpreter {
     }
 
     /// Whether the calling thread is the process's first.
-    fn is_main_thread(&mut self) -> bool {
+    fn is_main_thread(&self) -> bool {
         // The first thread's block is no other thread's, as long as the process lives.
         let here = core::ptr::from_ref(thread::block()).addr();
-        if self.main_thread == here {
+        if self.main_thread.load(Relaxed) == here {
             return true;
         }
         // SAFETY: system calls without conditions.
         let main = unsafe { libc::syscall(libc::SYS_gettid) == i64::from(libc::getpid()) };
         if main {
-            self.main_thread = here;
+            self.main_thread.store(here, Relaxed);
         }
         main
     }
@@ -487,8 +544,8 @@ impl Interpreter {
                 bytes: symbol(c"PyBytes_Type")?,
             },
             layout,
-            faith: Faith::Untried,
-            main_thread: 0,
+            faith: AtomicU8::new(Faith::Untried as u8),
+            main_thread: AtomicUsize::new(0),
         })
     }
 }
@@ -544,7 +601,8 @@ mod tests {
         let mut python = Python::new();
         assert!(python.capture(MOST_FRAMES).is_none());
         assert!(python.generation.is_some());
-        assert_eq!(&*python.splice(&[1, 2, 3], PythonStack(0)), [1, 2, 3]);
+        assert_eq!(python.place(&[1, 2, 3]), None);
+        assert_eq!(&*python.splice(&[1, 2, 3], PythonStack(0), None), [1, 2, 3]);
         assert_eq!(python.frame(INTERPRETED), None);
     }
 }

@@ -46,24 +46,52 @@ pub(super) struct Spot {
     first_line: u32,
 }
 
+impl Spot {
+    /// All that it is told by.
+    #[inline]
+    pub(super) fn words(&self) -> [u64; 6] {
+        [
+            self.code,
+            self.offset,
+            self.name,
+            self.file,
+            self.lines,
+            self.first_line.into(),
+        ]
+    }
+
+    /// One with these for the tests.
+    #[cfg(test)]
+    pub(super) fn of(words: [u64; 6]) -> Self {
+        Self {
+            code: words[0],
+            offset: words[1],
+            name: words[2],
+            file: words[3],
+            lines: words[4],
+            first_line: words[5] as u32,
+        }
+    }
+}
+
 impl Layout {
-    /// Puts the spots of a thread's frames into `spots`, the innermost first, at most
-    /// `most`. `None` if what was met cannot be such frames.
+    /// Gives the spots of a thread's frames to `each`, the innermost first, at most `most`.
+    /// `None` if what was met cannot be such frames.
     pub(super) fn spots(
         &self,
         types: &Types,
         memory: &mut impl Memory,
         thread: u64,
         most: usize,
-        spots: &mut Vec<Spot>,
+        mut each: impl FnMut(Spot),
     ) -> Option<()> {
-        spots.clear();
+        let mut seen = 0;
         let mut frame = memory.word(thread.checked_add(self.frames.newest)?)?;
         if let Some(newest) = self.frames.through {
             frame = memory.word(frame.checked_add(newest)?)?;
         }
         let mut steps = 0;
-        while frame != 0 && spots.len() < most {
+        while frame != 0 && seen < most {
             steps += 1;
             if steps > MOST_STEPS || frame > u64::MAX / 2 {
                 return None;
@@ -73,7 +101,8 @@ impl Layout {
                 None => true,
             };
             if has_code {
-                spots.push(self.spot(types, memory, frame)?);
+                each(self.spot(types, memory, frame)?);
+                seen += 1;
             }
             frame = memory.word(frame + self.frames.previous)?;
         }
@@ -254,7 +283,7 @@ mod tests {
     fn spots(state: &[u64], most: usize) -> Option<Vec<Spot>> {
         let (mut memory, mut spots) = (Guarded::new(), Vec::new());
         let thread = state.as_ptr() as u64;
-        layout().spots(&TYPES, &mut memory, thread, most, &mut spots)?;
+        layout().spots(&TYPES, &mut memory, thread, most, |spot| spots.push(spot))?;
         Some(spots)
     }
 

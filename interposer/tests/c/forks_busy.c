@@ -2,21 +2,21 @@
 #include "cuda.h"
 
 static volatile int stop;
-static void *work(void *unused) {
-    cudaStream_t stream = new_stream();
+static void *work(void *stream) {
     void *pointer;
     while (!stop) {
         register_fill();
         if (cudaMallocAsync(&pointer, 64, stream) || fill(pointer, stream)) abort();
         cudaFreeAsync(pointer, stream);
     }
-    return unused;
+    return stream;
 }
 int main(void) {
     pthread_t threads[2];
     void *pointer;
     int status;
-    for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, work, NULL);
+    /* The stand-in makes streams under a lock, which a fork in the midst would leave held. */
+    for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, work, new_stream());
     for (int i = 0; i < 40; i++) {
         pid_t child = fork();
         if (child == 0) {

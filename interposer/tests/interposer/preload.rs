@@ -244,6 +244,48 @@ fn threads_are_recorded_side_by_side() {
 }
 
 #[test]
+fn the_order_of_calls_is_kept_where_threads_hand_memory_on() {
+    for stacks in ["none", "full"] {
+        let mut command = preloaded(program("handover"));
+        command
+            .env("STREAMCHECK_JSON", "handover.json")
+            .env("STREAMCHECK_STACKS", stacks);
+        let result = run(&mut command);
+        assert_eq!(
+            (result.code, result.stdout.as_str()),
+            (Some(0), "handed on\n"),
+            "{stacks}: {}",
+            result.stderr
+        );
+        let report = report("handover.json");
+        assert!(rules(&report).is_empty());
+        assert_eq!(report["summary"]["allocations"], 4 + 80);
+        assert!(report["summary"]["launches"].as_u64() >= Some(800));
+    }
+}
+
+#[test]
+fn callers_are_told_apart_that_leave_the_same_stack_pointer() {
+    let result = run(preloaded(program("callers")).env("STREAMCHECK_JSON", "callers.json"));
+    assert_eq!(result.code, Some(66), "{}", result.stderr);
+    let report = report("callers.json");
+    assert_eq!(rules(&report), ["SC101"]);
+    let events = report["findings"][0]["events"].as_array().expect("a list");
+    let used = events.iter().find(|event| event["role"] == "use");
+    let stack = used.expect("there is a use")["stack"].as_array();
+    let functions: Vec<_> = stack
+        .expect("a list")
+        .iter()
+        .filter_map(|frame| frame["function"].as_str())
+        .collect();
+    assert!(
+        functions.contains(&"use") && functions.contains(&"wrong"),
+        "{functions:?}"
+    );
+    assert!(!functions.contains(&"right"), "{functions:?}");
+}
+
+#[test]
 fn a_forked_child_starts_afresh() {
     let result = run(preloaded(program("forks")).env("STREAMCHECK_JSON", "forks.%p.json"));
     assert_eq!(result.code, Some(66), "{}", result.stderr);
@@ -448,7 +490,7 @@ fn a_limit_on_file_sizes_ends_the_trace_and_no_more() {
     shell
         .args([
             "-c",
-            "ulimit -f 100; exec env LD_PRELOAD=\"$1\" STREAMCHECK_TRACE=limit.trace \"$2\"",
+            "ulimit -f 8; exec env LD_PRELOAD=\"$1\" STREAMCHECK_TRACE=limit.trace \"$2\"",
             "sh",
         ])
         .arg(common::library())
