@@ -78,6 +78,7 @@ fn value_name(option: &OptionSpec) -> String {
         "level" => "RULE=LEVEL",
         _ if option.switch => "on|off",
         _ if takes.starts_with("a number") => "N",
+        _ if takes.starts_with("a size") => "SIZE",
         _ => "VALUE",
     }
     .to_owned()

@@ -1,12 +1,15 @@
 //! What recording and reading cost per operation, and how many bytes of the file it takes.
 //!
 //! `cargo bench -p streamcheck-model --bench trace` prints the bytes first. Operations are
-//! committed one by one, as a recorder does, and turning the journal over is included.
+//! committed one by one, as a recorder does, and turning the journal over is included. The time is
+//! the processor's, so that what else the machine does hardly counts.
 
 use std::hint::black_box;
 use std::io;
+use std::time::Duration;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use rustix::time::{ClockId, clock_gettime};
 use smallvec::SmallVec;
 use streamcheck_model::trace::{Header, Layout, Medium, ProcessFacts, Reader, Tables, Writer};
 use streamcheck_model::{
@@ -180,12 +183,25 @@ fn record<M: Medium>(writer: &mut Writer<M>, calls: &Calls) {
     }
 }
 
+fn processor_time(rounds: u64, mut once: impl FnMut()) -> Duration {
+    let now = || {
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+    };
+    let began = now();
+    for _ in 0..rounds {
+        once();
+    }
+    now() - began
+}
+
 fn trace(criterion: &mut Criterion) {
     let header = Header::new(ProcessFacts::default());
     let layout = Layout::new(&header, None).expect("there is no limit");
     let mut group = criterion.benchmark_group("trace");
+    group.sample_size(20);
     for kind in KINDS {
-        let calls = traffic(kind, 200_000);
+        let calls = traffic(kind, 100_000);
         let count = calls.operations.len() as u64;
         group.throughput(Throughput::Elements(count));
         let mut writer = Writer::in_memory(&header);
@@ -196,16 +212,17 @@ fn trace(criterion: &mut Criterion) {
         group.bench_function(format!("write: {kind}"), |bencher| {
             let mut writer =
                 Writer::begin(&layout, Discarded::new(&layout)).expect("it takes everything");
-            bencher.iter(|| record(&mut writer, &calls));
+            bencher.iter_custom(|rounds| processor_time(rounds, || record(&mut writer, &calls)));
         });
         group.bench_function(format!("read: {kind}"), |bencher| {
-            bencher.iter(|| {
+            let read = || {
                 let mut reader = Reader::new(&bytes[..], "bench").expect("it was written whole");
                 let (mut tables, mut names) = (Tables::default(), Names::default());
                 while let Some(operation) = reader.operation(&mut tables, &mut names) {
                     black_box(operation.expect("it was written whole"));
                 }
-            });
+            };
+            bencher.iter_custom(|rounds| processor_time(rounds, read));
         });
     }
     group.finish();

@@ -11,3 +11,4 @@ mod order;
 mod preload;
 mod python;
 mod simulated;
+mod traces;

@@ -1,14 +1,14 @@
 //! Entries become records.
 
-use super::entry::{Entry, read_again};
+use super::entry::{Entry, read_again, read_varied};
 use super::{Counts, KEPT, Record, numbers};
 use crate::Operation;
 
 /// What one entry says.
 pub(super) enum Step {
-    /// An operation that lies in the ring at this place since now.
+    /// An operation that lies in the ring at this place since now, with names of its own.
     New(usize),
-    /// The operation at this place of the ring.
+    /// The operation at this place of the ring, whose names were there before.
     Again(usize),
     /// Something else.
     Record(Record),
@@ -46,7 +46,12 @@ impl Decoder {
                 self.counts.operations += 1;
                 Ok((Step::Again(place), length))
             }
-            _ => self.entry(bytes),
+            _ => match read_varied(bytes) {
+                Some((like, differences, length)) => {
+                    Ok((self.varied(like.into(), &differences)?, length))
+                }
+                None => self.entry(bytes),
+            },
         }
     }
 
@@ -55,6 +60,7 @@ impl Decoder {
             .map_err(|error| format!("an unknown record: {error}"))?;
         let step = match entry {
             Entry::Operation { like, operation } => self.new_operation(like.into(), operation)?,
+            Entry::Varied { like, differences } => self.varied(like.into(), &differences)?,
             Entry::Again(_) => return Err("a repetition of nothing".to_owned()),
             Entry::Name { id, text } => {
                 self.counts.names += 1;
@@ -72,15 +78,34 @@ impl Decoder {
         Ok((step, bytes.len() - rest.len()))
     }
 
+    /// The operation that lies so many places before the next one.
+    fn base(&self, like: usize) -> Result<&Operation, String> {
+        (1..=KEPT)
+            .contains(&like)
+            .then(|| self.ring.get((self.next + KEPT - like) % KEPT))
+            .flatten()
+            .ok_or_else(|| "a difference to nothing".to_owned())
+    }
+
+    fn varied(&mut self, like: usize, differences: &[u64]) -> Result<Step, String> {
+        let operation =
+            numbers::vary(self.base(like)?, differences).ok_or("a difference to something else")?;
+        // Its names have the numbers that its base's were given.
+        let place = self.keep(operation);
+        Ok(Step::Again(place))
+    }
+
     fn new_operation(&mut self, like: usize, mut operation: Operation) -> Result<Step, String> {
-        let place = self.next;
         if like != 0 {
-            let base = (like <= KEPT)
-                .then(|| self.ring.get((place + KEPT - like) % KEPT))
-                .flatten()
-                .ok_or("a difference to nothing")?;
-            numbers::add(&mut operation, base);
+            numbers::add(&mut operation, self.base(like)?);
         }
+        let place = self.keep(operation);
+        Ok(Step::New(place))
+    }
+
+    /// Puts an operation into the ring.
+    fn keep(&mut self, operation: Operation) -> usize {
+        let place = self.next;
         if place == self.ring.len() {
             self.ring.push(operation);
         } else {
@@ -88,6 +113,6 @@ impl Decoder {
         }
         self.next = (place + 1) % KEPT;
         self.counts.operations += 1;
-        Ok(Step::New(place))
+        place
     }
 }

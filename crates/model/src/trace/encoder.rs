@@ -4,7 +4,7 @@ use std::hash::{Hash as _, Hasher as _};
 
 use rustc_hash::FxHasher;
 
-use super::entry::{Borrowed, append_again};
+use super::entry::{Borrowed, append_again, append_varied};
 use super::{Counts, Frame, KEPT, Module, numbers, tables};
 use crate::{Action, NameId, Names, Operation, StackId};
 
@@ -83,23 +83,25 @@ impl Encoder {
         print: usize,
         out: &mut Vec<u8>,
     ) {
-        let mut rest = operation.clone();
-        let like = match self.sites[site].checked_sub(1).map(usize::from) {
-            Some(base) => {
-                numbers::subtract(&mut rest, &self.ring[base]);
+        match self.sites[site].checked_sub(1).map(usize::from) {
+            Some(place) => {
                 // At its own place lies, for now, the one that is a whole round older.
-                match (self.next + KEPT - base) % KEPT {
+                let like = match (self.next + KEPT - place) % KEPT {
                     0 => KEPT,
                     distance => distance,
+                } as u16;
+                let base = &self.ring[place];
+                if let Some(differences) = numbers::differences(operation, base) {
+                    append_varied(like, &differences, out);
+                } else {
+                    let mut rest = operation.clone();
+                    numbers::subtract(&mut rest, base);
+                    let operation = &rest;
+                    Borrowed::Operation { like, operation }.append_to(out);
                 }
             }
-            None => 0,
-        };
-        let entry = Borrowed::Operation {
-            like: like as u16,
-            operation: &rest,
-        };
-        entry.append_to(out);
+            None => Borrowed::Operation { like: 0, operation }.append_to(out),
+        }
         if self.next == self.ring.len() {
             self.ring.push(operation.clone());
         } else {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::numbers::Numbers;
 use super::{Counts, Frame, Module, Reason};
 use crate::{NameId, Operation, StackId};
 
@@ -32,22 +33,52 @@ pub(super) enum Entry {
     End(Counts),
     /// The trace was ended, and the process went on.
     Stopped { counts: Counts, reason: Reason },
+    /// An operation that takes the next place of the ring, and differs in its numbers alone from
+    /// the one so many places before it.
+    Varied {
+        like: u16,
+        /// What its numbers are more, zigzag-coded.
+        differences: Vec<u64>,
+    },
 }
 
 /// How [`Entry::Again`] begins, for reading it without more ado.
 pub(super) const AGAIN: u8 = 5;
+/// The same of [`Entry::Varied`].
+const VARIED: u8 = 8;
 
 /// [`Entry`] without copies: a test holds the two encodings together.
 #[derive(Serialize)]
 pub(super) enum Borrowed<'a> {
-    Name { id: NameId, text: &'a str },
+    Name {
+        id: NameId,
+        text: &'a str,
+    },
     Module(&'a Module),
-    Stack { id: StackId, addresses: &'a [u64] },
-    Frames { stack: StackId, frames: &'a [Frame] },
-    Operation { like: u16, operation: &'a Operation },
+    Stack {
+        id: StackId,
+        addresses: &'a [u64],
+    },
+    Frames {
+        stack: StackId,
+        frames: &'a [Frame],
+    },
+    Operation {
+        like: u16,
+        operation: &'a Operation,
+    },
     Again(u16),
     End(Counts),
-    Stopped { counts: Counts, reason: Reason },
+    Stopped {
+        counts: Counts,
+        reason: Reason,
+    },
+    /// [`append_varied`] is the short way, which a test holds against this.
+    #[cfg(test)]
+    Varied {
+        like: u16,
+        differences: &'a [u64],
+    },
 }
 
 /// Bytes that [`Entry::End`] and [`Entry::Stopped`] fit in.
@@ -93,9 +124,81 @@ pub(super) fn read_again(bytes: &[u8]) -> Option<(usize, usize)> {
     }
 }
 
+/// Appends [`Entry::Varied`].
+pub(super) fn append_varied(like: u16, differences: &[u64], out: &mut Vec<u8>) {
+    out.push(VARIED);
+    append_number(like.into(), out);
+    append_number(differences.len() as u64, out);
+    for &difference in differences {
+        append_number(difference, out);
+    }
+}
+
+/// The place that an [`Entry::Varied`] at the beginning of `bytes` names, its differences, and
+/// its length.
+#[inline]
+pub(super) fn read_varied(bytes: &[u8]) -> Option<(u16, Numbers, usize)> {
+    if bytes.first() != Some(&VARIED) {
+        return None;
+    }
+    let mut at = 1;
+    let like = read_number(bytes, &mut at)?.try_into().ok()?;
+    let count = read_number(bytes, &mut at)?;
+    let mut differences = Numbers::new();
+    for _ in 0..count {
+        differences.push(read_number(bytes, &mut at)?);
+    }
+    Some((like, differences, at))
+}
+
+#[inline]
+fn append_number(mut number: u64, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+#[inline]
+fn read_number(bytes: &[u8], at: &mut usize) -> Option<u64> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = *bytes.get(*at)?;
+        *at += 1;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(number);
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn differences_are_written_as_postcard_does() {
+        let numbers = [0, 1, 127, 128, 16_383, 16_384, u64::MAX >> 1, u64::MAX];
+        for (like, count) in [(0, 0), (1, 3), (8192, 8), (u16::MAX, 1)] {
+            let differences = &numbers[..count];
+            let mut short = Vec::new();
+            append_varied(like, differences, &mut short);
+            let entry = Entry::Varied {
+                like,
+                differences: differences.to_vec(),
+            };
+            assert_eq!(short, postcard::to_stdvec(&entry).unwrap());
+            let borrowed = Borrowed::Varied { like, differences };
+            assert_eq!(short, postcard::to_stdvec(&borrowed).unwrap());
+            let (place, read, length) = read_varied(&short).unwrap();
+            assert_eq!((place, &read[..], length), (like, differences, short.len()));
+            for cut in 0..short.len() {
+                assert!(read_varied(&short[..cut]).is_none());
+            }
+        }
+    }
 
     #[test]
     fn the_short_way_is_postcards() {

@@ -55,7 +55,9 @@ impl Layout {
                             action (handles of created streams, events and pools, addresses, sizes, \
                             regions, values, tokens; the stream first) is the zigzag-coded \
                             difference to the number at the same position of the operation n places \
-                            before it. Blocks of u32 stored, u32 raw, u32 number, u32 CRC-32 of \
+                            before it. Entry::Varied takes the next place, too: it is the operation \
+                            `like` places before it, with each number more by one of the zigzag-coded \
+                            `differences`. Blocks of u32 stored, u32 raw, u32 number, u32 CRC-32 of \
                             raw, number and the stored bytes, which are an LZ4 block; \
                             little-endian"
             .into();

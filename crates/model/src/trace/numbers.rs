@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use crate::{Action, Flag, Operation, StreamRef};
 
 /// An operation's numbers.
-type Numbers = SmallVec<[u64; 12]>;
+pub(super) type Numbers = SmallVec<[u64; 12]>;
 
 macro_rules! visitor {
     ($(#[$doc:meta])* $name:ident $(, $mut:ident)?) => {
@@ -135,13 +135,48 @@ fn of(operation: &Operation) -> Numbers {
     numbers
 }
 
+/// How much the numbers of `operation` are more than those of `base`, if nothing else
+/// tells them apart.
+pub(super) fn differences(operation: &Operation, base: &Operation) -> Option<Numbers> {
+    let mut differences = Numbers::new();
+    let mut same = operation.clone();
+    let mut theirs = of(base).into_iter();
+    visit_mut(&mut same, |number| {
+        let other = theirs.next().unwrap_or(0);
+        differences.push(difference(*number, other));
+        *number = other;
+    });
+    (same == *base).then_some(differences)
+}
+
+/// Undoes [`differences`]; `None` if they are too many or too few.
+pub(super) fn vary(base: &Operation, differences: &[u64]) -> Option<Operation> {
+    let mut operation = base.clone();
+    let mut differences = differences.iter();
+    let mut enough = true;
+    visit_mut(&mut operation, |number| match differences.next() {
+        Some(&difference) => *number = sum(difference, *number),
+        None => enough = false,
+    });
+    (enough && differences.next().is_none()).then_some(operation)
+}
+
+/// The zigzag-coded difference: small ones of both signs become small numbers.
+fn difference(number: u64, other: u64) -> u64 {
+    let difference = number.wrapping_sub(other) as i64;
+    (difference << 1 ^ difference >> 63) as u64
+}
+
+/// Undoes [`difference`].
+fn sum(difference: u64, other: u64) -> u64 {
+    (difference >> 1 ^ (difference & 1).wrapping_neg()).wrapping_add(other)
+}
+
 /// Takes the numbers of `base` off those of `operation`, one by one.
 pub(super) fn subtract(operation: &mut Operation, base: &Operation) {
     let mut base = of(base).into_iter();
     visit_mut(operation, |number| {
-        let difference = number.wrapping_sub(base.next().unwrap_or(0)) as i64;
-        // Small ones of both signs become small numbers.
-        *number = (difference << 1 ^ difference >> 63) as u64;
+        *number = difference(*number, base.next().unwrap_or(0));
     });
 }
 
@@ -149,7 +184,6 @@ pub(super) fn subtract(operation: &mut Operation, base: &Operation) {
 pub(super) fn add(operation: &mut Operation, base: &Operation) {
     let mut base = of(base).into_iter();
     visit_mut(operation, |number| {
-        let difference = *number >> 1 ^ (*number & 1).wrapping_neg();
-        *number = difference.wrapping_add(base.next().unwrap_or(0));
+        *number = sum(*number, base.next().unwrap_or(0));
     });
 }

@@ -174,7 +174,7 @@ pub static OPTIONS: &[OptionSpec] = &[
     option(
         "trace-limit",
         "a size of at least 64K, such as 500M or 2G (a number alone is bytes), or 0 for none",
-        "0",
+        "none",
         "how long a trace may become; it is ended in order there, and checking goes on",
         |settings, value, _| limit(value).map(|bytes| settings.trace_limit = bytes),
     ),
