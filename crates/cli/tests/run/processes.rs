@@ -173,3 +173,40 @@ fn a_process_that_outlives_the_application_is_named_and_goes_on() {
         assert!(!said.contains(line), "{said}");
     }
 }
+
+#[test]
+fn no_rank_is_lost_however_it_dies() {
+    let folder = TempDir::new().unwrap();
+    compiled(&folder, "ranks");
+    let text = "rank=0
+        for end in ends killed aborts crashes; do
+            OMPI_COMM_WORLD_RANK=$rank ./ranks $end & rank=$((rank + 1))
+        done
+        wait";
+    let status = streamcheck(&folder, &["--json", "out.json"], &["sh", "-c", text])
+        .stderr(File::create(folder.path().join("said")).unwrap())
+        .status()
+        .unwrap();
+    let said = fs::read_to_string(folder.path().join("said")).unwrap();
+    assert_eq!(status.code(), Some(66), "{said}");
+    let report = report(&folder.path().join("out.json"));
+    assert_eq!(rules(&report), ["SC101"; 5], "{said}");
+    let numbers = |list: &serde_json::Value| -> Vec<u64> {
+        let list = list.as_array().map_or(&[][..], Vec::as_slice);
+        list.iter().filter_map(serde_json::Value::as_u64).collect()
+    };
+    let findings = report["findings"].as_array().unwrap();
+    let mut ranks: Vec<_> = findings.iter().map(|one| numbers(&one["ranks"])).collect();
+    ranks.sort();
+    let all = vec![0, 1, 2, 3];
+    assert_eq!(ranks, [vec![0], all.clone(), vec![1], vec![2], vec![3]]);
+    let processes = report["processes"].as_array().unwrap();
+    let mut ranks: Vec<_> = processes
+        .iter()
+        .filter_map(|one| one["rank"].as_u64())
+        .collect();
+    ranks.sort_unstable();
+    assert_eq!(ranks, all, "{said}");
+    // Each rank made two launches.
+    assert_eq!(report["summary"]["launches"], 8, "{said}");
+}
