@@ -58,11 +58,13 @@ impl Encoder {
     ) {
         self.counts.operations += 1;
         let (site, print) = places(operation);
-        if let Some(place) = self.prints[print].checked_sub(1)
-            && self.ring[usize::from(place)] == *operation
-        {
-            append_again(place, out);
-            return;
+        for place in &self.prints[print..print + 2] {
+            if let Some(place) = place.checked_sub(1)
+                && self.ring[usize::from(place)] == *operation
+            {
+                append_again(place, out);
+                return;
+            }
         }
         for id in tables::names_in(operation) {
             self.name(id, names, out);
@@ -109,6 +111,7 @@ impl Encoder {
         }
         self.next = (self.next + 1) % KEPT;
         let place = if self.next == 0 { KEPT } else { self.next } as u16;
+        self.prints[print + 1] = self.prints[print];
         self.prints[print] = place;
         self.sites[site] = place;
     }
@@ -144,7 +147,8 @@ fn places(operation: &Operation) -> (usize, usize) {
     hasher.write_u64(u64::from(call.thread.0) << 32 | u64::from(kernel.0));
     let site = hasher.finish() as usize % SITES;
     numbers::visit(operation, |&number| hasher.write_u64(number));
-    (site, hasher.finish() as usize % PRINTS)
+    // Of two that share a fingerprint, neither is to push the other out.
+    (site, hasher.finish() as usize % (PRINTS / 2) * 2)
 }
 
 /// Marks `number`; true the first time.
