@@ -346,7 +346,7 @@ impl Program {
         let stream = self.stream(place);
         self.make(Action::HostFunctionEnqueued { stream, token });
         // One that is behind a failure never runs.
-        if self.habits.waits && self.random.below(16) != 0 {
+        if self.random.below(16) != 0 {
             self.make(Action::HostFunctionStarted { token });
         }
     }
@@ -461,7 +461,8 @@ impl Program {
             880..900 if self.habits.waits => self.wait_on_the_host(place),
             880..900 => {}
             900..930 => self.renew_event(),
-            930..940 => self.host_function(place),
+            930..940 if self.habits.waits => self.host_function(place),
+            930..940 => {}
             940..950 => self.allocate_and_free(),
             950..960 => self.renew_stream(place),
             960..970 if self.habits.renews => self.renew(),

@@ -1,7 +1,9 @@
 //! `cargo xtask demo` and `cargo xtask test`: what the README promises, from a
-//! fresh clone, with Rust and a C compiler. `cargo xtask bench`: what the tool costs.
+//! fresh clone, with Rust and a C compiler. `cargo xtask bench` and `cargo xtask soak`:
+//! what the tool costs, in time and in memory.
 
 mod bench;
+mod soak;
 
 use std::env;
 use std::io::{self, Write};
@@ -20,6 +22,9 @@ cargo xtask bench  measure what the preload library, built for release, adds to 
     --rounds N         rounds of native and preloaded runs in turn, 5 by default
     --over BACKEND     standin (default), or static-sim: the simulated CUDA by its static cudart
     --loop NAME        this loop only; may be repeated
+cargo xtask soak   show how much memory a program of 10 million calls takes, natively and preloaded
+    CALLS              how many calls it makes
+    --trace            recording a trace as well
 ";
 
 fn main() -> ExitCode {
@@ -31,6 +36,9 @@ fn main() -> ExitCode {
         ["stage"] => stage().and_then(|stage| say(&format!("{}\n", stage.root.display()))),
         ["bench", ref options @ ..] => bench::Options::parse(options)
             .and_then(|options| bench::bench(&options))
+            .and_then(|text| say(&text)),
+        ["soak", ref options @ ..] => soak::Options::parse(options)
+            .and_then(|options| soak::soak(&options))
             .and_then(|text| say(&text)),
         ["--help" | "-h" | "help"] => say(USAGE),
         _ => {
@@ -83,6 +91,9 @@ fn test() -> Result<()> {
     }
     if !has_browser() {
         left_out.push("left out: the HTML report in a browser, for want of chromium\n".to_owned());
+    }
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        left_out.push("left out: instruction counts, for want of valgrind\n".to_owned());
     }
     if left_out.is_empty() {
         left_out.push("nothing was left out\n".to_owned());
