@@ -41,12 +41,12 @@ pub(crate) fn any_now() -> bool {
     any()
 }
 
-/// Hands an operation in, or back if there are too many.
-#[expect(clippy::result_large_err, reason = "it is the argument")]
-pub(crate) fn put(operation: Operation) -> Result<(), Operation> {
+/// Hands an operation in. False if there are too many.
+pub(crate) fn put(operation: &Operation) -> bool {
+    let operation = operation.clone();
     let mut inbox = INBOX.lock().unwrap_or_else(PoisonError::into_inner);
     if inbox.len() >= MOST {
-        return Err(operation);
+        return false;
     }
     if inbox.capacity() == 0 {
         inbox.reserve_exact(MOST);
@@ -55,7 +55,7 @@ pub(crate) fn put(operation: Operation) -> Result<(), Operation> {
     COUNT.store(inbox.len(), Relaxed);
     drop(inbox);
     fence(SeqCst);
-    Ok(())
+    true
 }
 
 /// Takes all of them, in their order. `batch` is empty.

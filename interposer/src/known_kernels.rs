@@ -72,7 +72,8 @@ impl Entry {
     };
 }
 
-/// The name and the pointers of a launch of the kernel under `key`, if it is known.
+/// The name of the kernel under `key`, if it is known, and its launch's pointers, which
+/// become `pointers`.
 ///
 /// # Safety
 /// `parameters` are those of a launch of that kernel.
@@ -80,7 +81,8 @@ impl Entry {
 pub(crate) unsafe fn launched(
     key: u64,
     parameters: Parameters,
-) -> Option<(NameId, SmallVec<[Pointer; 6]>)> {
+    pointers: &mut SmallVec<[Pointer; 6]>,
+) -> Option<NameId> {
     let Parameters::Array(array) = parameters else {
         return None;
     };
@@ -92,22 +94,27 @@ pub(crate) unsafe fn launched(
     if mark == 0 || count > MOST_PLANNED {
         return None;
     }
+    let is_same = || {
+        fence(Acquire);
+        entry.mark.load(Relaxed) == mark
+    };
     let name = NameId(entry.name.load(Relaxed));
-    let mut slots = [0; MOST_PLANNED];
-    for (slot, word) in slots.iter_mut().zip(&entry.slots[..count]) {
-        *slot = word.load(Relaxed);
-    }
-    // Nothing is read of the launch before it is sure that the slots belong together.
-    fence(Acquire);
-    if entry.key.load(Relaxed) != key || entry.mark.load(Relaxed) != mark {
+    if entry.key.load(Relaxed) != key || !is_same() {
         return None;
     }
-    let mut pointers = SmallVec::new();
-    for word in &slots[..count] {
+    pointers.clear();
+    for slot in &entry.slots[..count] {
+        let slot = unpacked(slot.load(Relaxed));
+        // Nothing is read of the launch before it is sure that the slot is this kernel's.
+        if !is_same() {
+            return None;
+        }
         // SAFETY: a slot of the kernel's plan.
-        pointers.extend(unsafe { unpacked(*word).read(array) });
+        if let Some(pointer) = unsafe { slot.read(array) } {
+            pointers.push(pointer);
+        }
     }
-    Some((name, pointers))
+    Some(name)
 }
 
 /// Keeps a kernel, if its plan is short. Called with the core's lock held.

@@ -175,13 +175,13 @@ fn with_core<R>(f: impl FnOnce(&mut Core) -> R) -> Option<R> {
 }
 
 /// Takes an operation in, or leaves it to the thread that has the lock.
-fn submit(operation: Operation) {
+fn submit(operation: &Operation) {
     match CORE.try_lock() {
         Ok(mut guard) => {
             let mut news = Vec::new();
             if let Some(core) = guard.as_deref_mut() {
                 core.catch_up();
-                core.apply(&operation);
+                core.apply(operation);
                 if !core.news.is_empty() {
                     news = core.take_news();
                 }
@@ -196,12 +196,11 @@ fn submit(operation: Operation) {
 
 /// Leaves an operation to the thread that has the lock.
 #[cold]
-fn leave(operation: Operation) {
-    match inbox::put(operation) {
-        Ok(()) => settle(Vec::new()),
-        Err(operation) => {
-            with_core(|core| core.apply(&operation));
-        }
+fn leave(operation: &Operation) {
+    if inbox::put(operation) {
+        settle(Vec::new());
+    } else {
+        with_core(|core| core.apply(operation));
     }
 }
 
@@ -320,7 +319,7 @@ impl Core {
 }
 
 /// An operation of a call that the current thread makes.
-#[inline]
+#[inline(always)]
 fn operation(api: NameId, stack: StackId, action: Action) -> Operation {
     let (device, context) = place::current();
     Operation {
@@ -358,7 +357,7 @@ fn stack(call: &Call) -> Option<StackId> {
 }
 
 /// Records an operation and tells of what it shows.
-#[inline]
+#[inline(always)]
 pub(crate) fn record(call: &Call, action: Action) {
     let stack = if stacks::are_wanted(&action) {
         stack(call)
@@ -366,7 +365,7 @@ pub(crate) fn record(call: &Call, action: Action) {
         Some(StackId(0))
     };
     if let (Some(api), Some(stack)) = (api(call.hook), stack) {
-        submit(operation(api, stack, action));
+        submit(&operation(api, stack, action));
     }
 }
 
@@ -400,9 +399,10 @@ pub(crate) fn launched(
     parameters: Parameters,
     learn: impl FnOnce() -> crate::kernels::Learned,
 ) {
+    let mut pointers = SmallVec::new();
     // SAFETY: the real launch took these parameters with success, and the caller's arrays
     // live until the hook returns.
-    if let Some((kernel, pointers)) = unsafe { known_kernels::launched(key, parameters) } {
+    if let Some(kernel) = unsafe { known_kernels::launched(key, parameters, &mut pointers) } {
         let action = Action::Launched {
             stream,
             kernel,
@@ -515,7 +515,7 @@ pub(crate) fn record_copy(
         unknown
     });
     if let (Some(unknown), Some(action)) = (unknown, action) {
-        submit(operation(api, stack, action(ask(&unknown))));
+        submit(&operation(api, stack, action(ask(&unknown))));
     }
 }
 

@@ -133,6 +133,7 @@ impl Planned {
     ///
     /// # Safety
     /// `array` is that of a launch of a kernel of whose layout's plan this is a part.
+    #[inline]
     pub(crate) unsafe fn read(self, array: *const *const u8) -> Option<Pointer> {
         // SAFETY: the caller's promise: a launch gives one pointer for each parameter.
         let start = unsafe { *array.add(self.parameter.into()) };
