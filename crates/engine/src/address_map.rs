@@ -68,11 +68,6 @@ impl<T> AddressMap<T> {
         &self.chunks[at.chunk].rest[at.place].1
     }
 
-    #[inline]
-    pub(crate) fn value_mut(&mut self, at: Place) -> &mut T {
-        &mut self.chunks[at.chunk].rest[at.place].1
-    }
-
     /// The value of the range that holds `address`.
     #[inline]
     pub(crate) fn at(&self, address: u64) -> Option<&T> {
@@ -88,12 +83,6 @@ impl<T> AddressMap<T> {
     pub(crate) fn starting_at(&self, address: u64) -> Option<Place> {
         self.before(address)
             .filter(|found| self.range(*found).0 == address)
-    }
-
-    /// The range from `start` to `end`, if just that is one.
-    pub(crate) fn exactly(&self, start: u64, end: u64) -> Option<Place> {
-        self.starting_at(start)
-            .filter(|found| self.range(*found).1 == end)
     }
 
     /// The last of the ranges that share a byte with `start..end`.
@@ -219,8 +208,6 @@ mod tests {
                 }
                 let holder = plain.range(..=start).next_back().filter(|(_, e)| **e > start).map(|(s, _)| *s);
                 prop_assert_eq!(map.at(start).copied(), holder);
-                let exact = map.exactly(start, end).map(|place| *map.value(place));
-                prop_assert_eq!(exact, plain.get(&start).filter(|e| **e == end).map(|_| start));
             }
         }
     }

@@ -14,9 +14,8 @@
 //! (FastTrack; Miri's `vector_clock`): clocks live on timelines and events, data
 //! carry epochs only.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
+use triomphe::Arc;
 
 /// A timeline's place in every clock. 0 is the host.
 pub(crate) type Slot = u32;
@@ -148,16 +147,15 @@ impl Spare {
     /// A frontier that is of no use any more.
     #[inline]
     pub(crate) fn take(&mut self, frontier: Frontier) {
-        let mut clock = frontier.clock;
-        if self.0.len() < Self::MOST && Arc::get_mut(&mut clock).is_some() {
-            self.0.push(clock);
+        if self.0.len() < Self::MOST && frontier.clock.is_unique() {
+            self.0.push(frontier.clock);
         }
     }
 
     /// The clock, shared with nobody.
     #[inline]
     fn own<'a>(&mut self, clock: &'a mut Arc<Clock>) -> &'a mut Clock {
-        if Arc::get_mut(clock).is_none()
+        if !clock.is_unique()
             && let Some(mut room) = self.0.pop()
             && let Some(copy) = Arc::get_mut(&mut room)
         {
@@ -193,6 +191,26 @@ impl Frontier {
             }
         }
         self
+    }
+}
+
+/// What a timeline knows at one moment, for asking often.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Horizon<'a> {
+    now: Epoch,
+    times: &'a [Time],
+}
+
+impl Horizon<'_> {
+    /// Whether everything up to `epoch` happens before what the timeline does next.
+    #[inline]
+    pub(crate) fn knows(&self, epoch: Epoch) -> bool {
+        let known = if epoch.slot == self.now.slot {
+            self.now.time
+        } else {
+            self.times.get(epoch.slot as usize).copied().unwrap_or(0)
+        };
+        known >= epoch.time
     }
 }
 
@@ -251,6 +269,20 @@ impl Timeline {
             self.now.time
         } else {
             self.clock.seen.get(slot)
+        }
+    }
+
+    /// What this timeline knows now, or is promised.
+    #[inline]
+    pub(crate) fn horizon(&self, promised: bool) -> Horizon<'_> {
+        let times = if promised {
+            self.clock.promised()
+        } else {
+            &self.clock.seen
+        };
+        Horizon {
+            now: self.now,
+            times: &times.0,
         }
     }
 

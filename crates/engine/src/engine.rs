@@ -211,10 +211,11 @@ impl Engine {
             let host = self.order.host_now();
             self.order.recent.settle(self.sequence, host);
         }
-        found
-            .into_iter()
-            .filter_map(|violation| self.report(&violation))
-            .collect()
+        if found.is_empty() {
+            return Vec::new();
+        }
+        let new = found.iter();
+        new.filter_map(|violation| self.report(violation)).collect()
     }
 
     fn take_in(&mut self, call: &Call, action: &Action, found: &mut Vec<Violation>) {
@@ -507,6 +508,7 @@ impl Engine {
             }
             None => (None, OpRef::new(self.sequence, call, None)),
         };
+        let holder = self.memory.find(address);
         let free = Free {
             order: &self.order,
             stream,
@@ -515,12 +517,12 @@ impl Engine {
             address,
             strict: false,
         };
-        let mut found: Vec<Violation> = sc106_invalid_free::check(&free, &self.memory)
-            .into_iter()
-            .collect();
+        let live = holder.and_then(|id| self.memory.as_live(id));
+        let invalid = sc106_invalid_free::check(&free, live, &self.memory);
+        let mut found: Vec<Violation> = invalid.into_iter().collect();
         let mut allocation = None;
         if found.is_empty()
-            && let Some(live) = self.memory.live(address)
+            && let Some(live) = live
         {
             rules::check_free(&free, live, &mut found);
             if found.is_empty() && self.order.leans() {
@@ -658,28 +660,58 @@ impl Engine {
         }
         let (id, mut op) = self.on_stream(stream, call);
         op.kernel = kernel;
+        if self.order.kind(id) == StreamKind::Legacy {
+            let addresses = self.used_addresses(pointers);
+            self.serializes(id, op, addresses.into_iter(), found);
+        }
+        let access = self.order.submit(id, op);
+        // Nothing but the shadow is to be looked at where a stream does again what was
+        // found to be right: it has only learned since.
+        let plain =
+            !(access.op.order_unknown || self.order.leans() || self.order.remembers_values());
+        let reported = found.len();
         let mut doubtful = false;
-        let mut uses: SmallVec<[(Touch, Option<BlockId>); 8]> = SmallVec::new();
         for (place, pointer) in pointers.iter().enumerate() {
-            let block = self.memory.find(pointer.address);
-            if pointer.mode == Mode::Doubtful {
+            let Pointer {
+                address,
+                mode,
+                shift,
+                ..
+            } = *pointer;
+            let block = self.memory.find(address);
+            if mode == Mode::Doubtful {
                 doubtful |= block.is_some();
-            } else if !self.ends_a_range(place, pointers, block) {
-                let footprint = Footprint::Pointer(pointer.address, pointer.shift);
-                uses.push((Touch::new(footprint, pointer.mode), block));
+                continue;
             }
+            if self.ends_a_range(place, pointers, block) {
+                continue;
+            }
+            if plain
+                && let Some(allocation) = block.and_then(|id| self.memory.as_live_mut(id))
+                && allocation.shadow.again(address, shift, mode, access)
+            {
+                allocation.used(access);
+                continue;
+            }
+            let touch = Touch::new(Footprint::Pointer(address, shift), mode);
+            self.overwritten(&touch);
+            self.touch_block(id, access, &touch, block, reported, found);
         }
         if doubtful {
             self.blind_spot("pointers-in-large-structs", kernel);
         }
-        let addresses = uses.iter().map(|(touch, _)| touch.footprint.address());
-        self.serializes(id, op, addresses, found);
-        let access = self.order.submit(id, op);
-        let reported = found.len();
-        for (touch, block) in &uses {
-            self.overwritten(touch);
-            self.touch_block(id, access, touch, *block, reported, found);
+    }
+
+    /// The addresses that a launch uses.
+    fn used_addresses(&mut self, pointers: &[Pointer]) -> SmallVec<[u64; 8]> {
+        let mut used = SmallVec::new();
+        for (place, pointer) in pointers.iter().enumerate() {
+            let block = self.memory.find(pointer.address);
+            if pointer.mode != Mode::Doubtful && !self.ends_a_range(place, pointers, block) {
+                used.push(pointer.address);
+            }
         }
+        used
     }
 
     /// Whether the pointer at `place` begins one block only because another, which
@@ -777,7 +809,6 @@ impl Engine {
 
     /// Checks and remembers what an operation does to a block; if it is to no live one,
     /// at the touch's address.
-    #[inline]
     fn touch_block(
         &mut self,
         id: StreamId,
@@ -801,7 +832,7 @@ impl Engine {
             footprint,
             mode,
             early,
-            strict: false,
+            horizon: self.order.horizon((!early).then_some(id), false),
         };
         let Some(allocation) = block.and_then(|id| self.memory.as_live_mut(id)) else {
             match self.memory.freed(footprint.address()) {
@@ -832,7 +863,7 @@ impl Engine {
             push_once(found, reported, violation);
         } else if self.order.leans() {
             let strict = Use {
-                strict: true,
+                horizon: self.order.horizon((!early).then_some(id), true),
                 ..used
             };
             let leans = rules::check_lifetime(&strict, allocation).or_else(|| race(&strict));

@@ -25,8 +25,8 @@ pub(crate) struct Allocation {
     pub(crate) pool: Handle,
     /// It was found never to be freed.
     pub(crate) leaked: bool,
-    /// Another live block ends where it begins.
-    follows: bool,
+    /// The block that ended where this one begins when either was placed.
+    before: Option<BlockId>,
     /// The allocating call, and for stream-ordered memory when it happens.
     pub(crate) birth: Access,
     /// The last use on each timeline.
@@ -64,7 +64,7 @@ impl Allocation {
             context,
             pool: Handle::default(),
             leaked: false,
-            follows: false,
+            before: None,
             birth,
             uses: SmallVec::new(),
             shadow: Shadow::default(),
@@ -90,34 +90,71 @@ impl Allocation {
             None => self.uses.push(access),
         }
     }
-
-    fn into_past(self, free: Access) -> Past {
-        Past {
-            address: self.address,
-            size: self.size,
-            kind: self.kind,
-            birth: self.birth,
-            uses: self.uses,
-            free,
-        }
-    }
 }
 
 /// A block's place in [`Memory`], given to another once the block is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockId(u32);
 
-#[derive(Debug)]
-enum Block {
-    Live(Allocation),
-    /// Its free has begun and not ended. `displaced`: its address was handed out
-    /// meanwhile.
-    Leaving {
-        allocation: Allocation,
-        displaced: bool,
-    },
-    Freed(Box<Past>),
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Live,
+    /// Its free has begun and not ended.
+    Leaving,
+    /// The same, and its address was handed out meanwhile.
+    Displaced,
+    /// `past` tells of it.
+    Freed,
     Vacant,
+}
+
+#[derive(Debug)]
+struct Block {
+    state: State,
+    /// Of a freed block, what the next one may have its room from.
+    allocation: Allocation,
+    past: Option<Box<Past>>,
+}
+
+impl Block {
+    fn live(allocation: Allocation) -> Self {
+        Self {
+            state: State::Live,
+            allocation,
+            past: None,
+        }
+    }
+
+    /// Whether the map leads to it by its range.
+    fn is_placed(&self) -> bool {
+        matches!(self.state, State::Live | State::Leaving | State::Freed)
+    }
+
+    fn spans(&self, start: u64, end: u64) -> bool {
+        self.allocation.address == start && self.allocation.end() == end
+    }
+
+    /// What is left of the allocation after its free.
+    fn become_past(&mut self, free: Access) -> Box<Past> {
+        let allocation = &mut self.allocation;
+        let past = Past {
+            address: allocation.address,
+            size: allocation.size,
+            kind: allocation.kind,
+            birth: allocation.birth,
+            uses: std::mem::take(&mut allocation.uses),
+            free,
+        };
+        allocation.shadow = Shadow::default();
+        // Its own past ends here, and leaves its room.
+        match allocation.recycled.take() {
+            Some(mut room) => {
+                *room = past;
+                room
+            }
+            None => Box::new(past),
+        }
+    }
 }
 
 /// Blocks that stay where they are.
@@ -155,9 +192,15 @@ impl Slab {
         chunk.get(id.0 as usize % Self::CHUNK)
     }
 
-    fn vacate(&mut self, id: BlockId) -> Block {
+    /// Gives the place to another; a freed block's past is handed out.
+    fn vacate(&mut self, id: BlockId) -> Option<Box<Past>> {
         self.vacant.push(id);
-        std::mem::replace(&mut self[id], Block::Vacant)
+        let block = &mut self[id];
+        block.state = State::Vacant;
+        block.allocation.uses = SmallVec::new();
+        block.allocation.shadow = Shadow::default();
+        block.allocation.recycled = None;
+        block.past.take()
     }
 }
 
@@ -226,21 +269,18 @@ impl Memory {
     /// Freed blocks remembered.
     const CAP: usize = 1 << 16;
 
-    #[inline]
-    fn as_live(&self, id: BlockId) -> Option<&Allocation> {
-        match &self.blocks[id] {
-            Block::Live(allocation) => Some(allocation),
-            _ => None,
-        }
-    }
-
     /// A live allocation that was just found.
     #[inline]
+    pub(crate) fn as_live(&self, id: BlockId) -> Option<&Allocation> {
+        let block = &self.blocks[id];
+        (block.state == State::Live).then_some(&block.allocation)
+    }
+
+    /// The same, to be changed.
+    #[inline]
     pub(crate) fn as_live_mut(&mut self, id: BlockId) -> Option<&mut Allocation> {
-        match &mut self.blocks[id] {
-            Block::Live(allocation) => Some(allocation),
-            _ => None,
-        }
+        let block = &mut self.blocks[id];
+        (block.state == State::Live).then_some(&mut block.allocation)
     }
 
     /// The live allocation that holds `address`, to be named by its id for as long as
@@ -248,8 +288,9 @@ impl Memory {
     #[inline]
     pub(crate) fn find(&mut self, address: u64) -> Option<BlockId> {
         if let Some(id) = self.guesses.get(address)
-            && let Some(Block::Live(allocation)) = self.blocks.get(id)
-            && (allocation.address..allocation.end()).contains(&address)
+            && let Some(block) = self.blocks.get(id)
+            && block.state == State::Live
+            && (block.allocation.address..block.allocation.end()).contains(&address)
         {
             return Some(id);
         }
@@ -266,10 +307,7 @@ impl Memory {
 
     /// The freed block that holds `address`, if no live one does.
     pub(crate) fn freed(&self, address: u64) -> Option<&Past> {
-        match &self.blocks[*self.places.at(address)?] {
-            Block::Freed(past) => Some(past),
-            _ => None,
-        }
+        self.blocks[*self.places.at(address)?].past.as_deref()
     }
 
     /// The live allocation that ends at `address`, where another block begins.
@@ -282,7 +320,11 @@ impl Memory {
     #[inline]
     pub(crate) fn ends_at(&self, address: u64, holder: Option<BlockId>) -> bool {
         match holder.and_then(|id| self.as_live(id)) {
-            Some(block) => block.address == address && block.follows,
+            Some(block) if block.address != address => false,
+            Some(block) => {
+                let before = block.before.and_then(|id| self.as_live(id));
+                before.is_some_and(|before| before.end() == address)
+            }
             None => self.ending_at(address).is_some(),
         }
     }
@@ -294,23 +336,15 @@ impl Memory {
         let ordered = allocation.kind == MemoryKind::StreamOrdered;
         let recycles = |past: &Past| ordered && past.kind == MemoryKind::StreamOrdered;
         // The whole of one block again, as pools do.
-        if let Some(place) = self.places.exactly(start, end) {
-            let id = *self.places.value(place);
-            match &mut self.blocks[id] {
-                Block::Leaving { displaced, .. } => {
-                    *displaced = true;
-                    let new = self.blocks.insert(Block::Live(allocation));
-                    *self.places.value_mut(place) = new;
-                }
-                old => {
-                    if let Block::Freed(past) = std::mem::replace(old, Block::Vacant) {
-                        allocation.recycled = Some(past).filter(|past| recycles(past));
-                    }
-                    *old = Block::Live(allocation);
-                }
+        if let Some(id) = self.whole(start, end) {
+            let block = &mut self.blocks[id];
+            if block.state != State::Leaving {
+                allocation.recycled = block.past.take().filter(|past| recycles(past));
+                allocation.before = block.allocation.before;
+                block.allocation = allocation;
+                block.state = State::Live;
+                return;
             }
-            self.adjoin(place, true);
-            return;
         }
         let mut newest: Option<Box<Past>> = None;
         while let Some(place) = self.places.overlapping(start, end) {
@@ -323,56 +357,47 @@ impl Memory {
             }
         }
         allocation.recycled = newest.filter(|past| recycles(past));
-        let id = self.blocks.insert(Block::Live(allocation));
+        let id = self.blocks.insert(Block::live(allocation));
         let place = self.places.insert(start, end, id);
-        self.adjoin(place, true);
+        self.guesses.set(start, id);
+        let before = self.places.previous(place);
+        let before = before.filter(|before| self.places.range(*before).1 == start);
+        self.blocks[id].allocation.before = before.map(|before| *self.places.value(before));
+        let after = self.places.next(place);
+        if let Some(after) = after.filter(|after| self.places.range(*after).0 == end) {
+            self.blocks[*self.places.value(after)].allocation.before = Some(id);
+        }
     }
 
-    /// Takes the block at `place` out of the map; a freed one is handed out.
+    /// The block of exactly this range.
+    fn whole(&self, start: u64, end: u64) -> Option<BlockId> {
+        if let Some(id) = self.guesses.get(start)
+            && let Some(block) = self.blocks.get(id)
+            && block.is_placed()
+            && block.spans(start, end)
+        {
+            return Some(id);
+        }
+        let place = self.places.starting_at(start)?;
+        (self.places.range(place).1 == end).then(|| *self.places.value(place))
+    }
+
+    /// Takes the block at `place` out of the map; a freed one's past is handed out.
     fn drop_at(&mut self, place: Place) -> Option<Box<Past>> {
-        self.adjoin(place, false);
         let id = self.places.remove_at(place);
-        if let Block::Leaving { displaced, .. } = &mut self.blocks[id] {
-            *displaced = true;
+        let block = &mut self.blocks[id];
+        if block.state == State::Leaving {
+            block.state = State::Displaced;
             return None;
         }
-        match self.blocks.vacate(id) {
-            Block::Freed(past) => Some(past),
-            _ => None,
-        }
-    }
-
-    /// Tells the block at `place`, which is live from now on or no longer, and the one
-    /// after it, whether they follow a live one.
-    fn adjoin(&mut self, place: Place, live: bool) {
-        let (start, end) = self.places.range(place);
-        if live {
-            let follows = self.places.previous(place).is_some_and(|before| {
-                self.places.range(before).1 == start
-                    && self.as_live(*self.places.value(before)).is_some()
-            });
-            let id = *self.places.value(place);
-            if let Some(allocation) = self.as_live_mut(id) {
-                allocation.follows = follows;
-            }
-        }
-        if let Some(after) = self.places.next(place)
-            && self.places.range(after).0 == end
-        {
-            let id = *self.places.value(after);
-            if let Some(next) = self.as_live_mut(id) {
-                next.follows = live;
-            }
-        }
+        self.blocks.vacate(id)
     }
 
     /// The live allocations.
     pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut Allocation> {
         let blocks = self.blocks.chunks.iter_mut().flatten();
-        blocks.filter_map(|block| match block {
-            Block::Live(allocation) => Some(allocation),
-            _ => None,
-        })
+        let live = blocks.filter(|block| block.state == State::Live);
+        live.map(|block| &mut block.allocation)
     }
 
     /// The mapping that begins where the one at `address` ends: a buffer may lie over
@@ -399,43 +424,27 @@ impl Memory {
     /// found any more until [`Memory::restore`], and ends with that, with
     /// [`Memory::bury`] or with [`Memory::forget`].
     pub(crate) fn leave(&mut self, address: u64) -> Option<BlockId> {
-        let place = self.places.starting_at(address)?;
-        let id = *self.places.value(place);
-        self.as_live(id)?;
-        self.adjoin(place, false);
+        let id = self.find(address)?;
         let block = &mut self.blocks[id];
-        if let Block::Live(allocation) = std::mem::replace(block, Block::Vacant) {
-            *block = Block::Leaving {
-                allocation,
-                displaced: false,
-            };
+        if block.allocation.address != address {
+            return None;
         }
+        block.state = State::Leaving;
         Some(id)
     }
 
     /// An allocation whose free has begun.
     pub(crate) fn leaving(&self, id: BlockId) -> Option<&Allocation> {
-        match &self.blocks[id] {
-            Block::Leaving { allocation, .. } => Some(allocation),
-            _ => None,
-        }
-    }
-
-    /// The place in the map of an allocation whose free has begun, unless the address was
-    /// handed out meanwhile.
-    fn place_of(&self, id: BlockId) -> Option<Place> {
-        match &self.blocks[id] {
-            Block::Leaving {
-                allocation,
-                displaced: false,
-            } => self.places.starting_at(allocation.address),
-            _ => None,
-        }
+        let block = &self.blocks[id];
+        matches!(block.state, State::Leaving | State::Displaced).then_some(&block.allocation)
     }
 
     /// Forgets an allocation whose free has begun.
     pub(crate) fn forget(&mut self, id: BlockId) {
-        if let Some(place) = self.place_of(id) {
+        let block = &self.blocks[id];
+        if block.state == State::Leaving
+            && let Some(place) = self.places.starting_at(block.allocation.address)
+        {
             self.places.remove_at(place);
         }
         self.blocks.vacate(id);
@@ -443,51 +452,40 @@ impl Memory {
 
     /// The free failed: the allocation is live again, unless its place was taken.
     pub(crate) fn restore(&mut self, id: BlockId) {
-        let place = self.place_of(id);
-        let Block::Leaving { allocation, .. } =
-            std::mem::replace(&mut self.blocks[id], Block::Vacant)
-        else {
-            return;
-        };
-        if let Some(place) = place {
-            self.blocks[id] = Block::Live(allocation);
-            self.adjoin(place, true);
+        let block = &mut self.blocks[id];
+        if block.state == State::Leaving {
+            block.state = State::Live;
             return;
         }
-        self.blocks.vacate(id);
-        let (start, end) = (allocation.address, allocation.end());
+        let (start, end) = (block.allocation.address, block.allocation.end());
         let taken = self.places.overlapping(start, end);
         if taken.is_none_or(|place| self.as_live(*self.places.value(place)).is_none()) {
+            let allocation = &mut self.blocks[id].allocation;
+            let nothing = Allocation::new(
+                (start, 0),
+                allocation.kind,
+                allocation.birth,
+                allocation.context,
+            );
+            let allocation = std::mem::replace(allocation, nothing);
             self.insert(allocation);
         }
+        self.blocks.vacate(id);
     }
 
     /// The free succeeded: the block is remembered until its address returns. If another
     /// thread was handed the address already, the block is the past of that allocation.
     pub(crate) fn bury(&mut self, id: BlockId, free: Access) {
-        let stays = self.place_of(id).is_some();
-        let Block::Leaving { mut allocation, .. } =
-            std::mem::replace(&mut self.blocks[id], Block::Vacant)
-        else {
-            return;
-        };
-        let (start, end) = (allocation.address, allocation.end());
-        // Its own past ends here, and leaves its room.
-        let room = allocation.recycled.take();
-        let past = allocation.into_past(free);
-        let past = match room {
-            Some(mut room) => {
-                *room = past;
-                room
-            }
-            None => Box::new(past),
-        };
-        if stays {
-            self.oldest.push_back((id, past.free.op.sequence));
-            self.blocks[id] = Block::Freed(past);
+        let block = &mut self.blocks[id];
+        let past = block.become_past(free);
+        if block.state == State::Leaving {
+            block.state = State::Freed;
+            block.past = Some(past);
+            self.oldest.push_back((id, free.op.sequence));
             self.limit();
             return;
         }
+        let (start, end) = (block.allocation.address, block.allocation.end());
         self.blocks.vacate(id);
         if let Some(place) = self.places.overlapping(start, end)
             && let Some(owner) = self.as_live_mut(*self.places.value(place))
@@ -504,7 +502,7 @@ impl Memory {
         while self.oldest.len() > Self::CAP
             && let Some((id, sequence)) = self.oldest.pop_front()
         {
-            if let Block::Freed(past) = &self.blocks[id]
+            if let Some(past) = &self.blocks[id].past
                 && past.free.op.sequence == sequence
                 && let Some(place) = self.places.starting_at(past.address)
             {

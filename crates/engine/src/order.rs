@@ -24,7 +24,7 @@ use streamcheck_model::{
     Call, Condition, ContextId, DeviceId, Flag, Handle, NameId, StackId, StreamRef,
 };
 
-use crate::clock::{Awaited, Epoch, Frontier, HOST, MANY, Slot, Spare, Time, Timeline};
+use crate::clock::{Awaited, Epoch, Frontier, HOST, Horizon, MANY, Slot, Spare, Time, Timeline};
 use crate::graph::{Link, Reason, SegmentGraph};
 use crate::op::{Access, OpRef};
 use crate::recent::Recent;
@@ -591,11 +591,12 @@ impl Order {
                 by,
                 replaced,
             }) => {
-                let Record { frontier, work } = record.clone();
+                let record = record.clone();
                 if let (Some(by), Some(replaced)) = (*by, *replaced) {
                     self.note_overtaken(op, by, replaced);
                 }
                 self.prepare(id);
+                let Record { frontier, work } = record;
                 let redundant = self.adds_nothing(Some(id), frontier.epoch.slot, work);
                 self.learn(id, &frontier, Reason::EventWait, Some(op));
                 if redundant {
@@ -898,11 +899,13 @@ impl Order {
         }
     }
 
-    /// Whether everything up to `epoch` happens before what is given to the
-    /// stream next. [`Order::submit`] brings the stream up to date first.
+    /// What is given to the stream next, or done by the host, comes after all of this;
+    /// [`Order::submit`] brings the stream up to date first. With `promised`, by what
+    /// NVIDIA promises alone.
     #[inline]
-    pub(crate) fn stream_knows(&self, id: StreamId, epoch: Epoch) -> bool {
-        self.stream(id).line.knows(epoch)
+    pub(crate) fn horizon(&self, later: Option<StreamId>, promised: bool) -> Horizon<'_> {
+        let line = later.map_or(&self.host, |id| &self.stream(id).line);
+        line.horizon(promised)
     }
 
     /// Whether everything up to `epoch` would happen before an operation given to

@@ -45,6 +45,7 @@ struct Record {
 impl Record {
     /// Two accesses conflict if one surely or by its declaration writes, or if only one
     /// is atomic. A value found in a by-value struct says nothing of how it is used.
+    #[inline]
     fn conflicts(&self, mode: Mode) -> bool {
         use Mode::{Read, Update, Write};
         matches!(
@@ -55,6 +56,7 @@ impl Record {
 
     /// Whether every access that would conflict with this one also conflicts with
     /// a newer one of `mode`.
+    #[inline]
     fn superseded_by(&self, mode: Mode) -> bool {
         match mode {
             Mode::Write => true,
@@ -79,6 +81,15 @@ impl PointerTable {
         self.addresses
             .binary_search(&address)
             .map_or(&[], |place| &self.records[place])
+    }
+
+    #[inline]
+    fn get_mut(&mut self, address: u64) -> Option<&mut [Record]> {
+        let place = match self.addresses[..] {
+            [only] => (only == address).then_some(0),
+            _ => self.addresses.binary_search(&address).ok(),
+        };
+        Some(&mut self.records[place?])
     }
 
     fn entry(&mut self, address: u64) -> &mut SmallVec<[Record; 1]> {
@@ -259,6 +270,28 @@ impl Shadow {
             }
         }
         newest
+    }
+
+    /// Takes in an access through a pointer that only the same timeline has used so before,
+    /// where nothing else can conflict: the common case. False if it is not that.
+    #[inline]
+    pub(crate) fn again(&mut self, address: u64, shift: u32, mode: Mode, access: Access) -> bool {
+        if self.regions.is_some() {
+            return false;
+        }
+        let Some([record]) = self.pointers.get_mut(address) else {
+            return false;
+        };
+        let same = record.shift == shift && record.access.epoch.slot == access.epoch.slot;
+        if same && record.superseded_by(mode) {
+            *record = Record {
+                access,
+                mode,
+                shift,
+            };
+            return true;
+        }
+        false
     }
 
     /// Adds an access and drops those that it makes redundant: ordered before it

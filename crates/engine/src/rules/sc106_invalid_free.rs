@@ -10,7 +10,7 @@ use streamcheck_model::{FreeKind, MemoryKind};
 use super::RuleCode;
 use super::violation::{Free, Text, Violation};
 use crate::Role;
-use crate::memory::Memory;
+use crate::memory::{Allocation, Memory};
 use crate::view::{View, bytes};
 
 /// Whether the call may free the memory at all.
@@ -26,13 +26,18 @@ pub(crate) fn is_right(kind: FreeKind, memory: MemoryKind) -> bool {
     }
 }
 
-pub(crate) fn check(free: &Free<'_>, memory: &Memory) -> Option<Violation> {
+/// `live` is the live allocation that holds the address.
+pub(crate) fn check(
+    free: &Free<'_>,
+    live: Option<&Allocation>,
+    memory: &Memory,
+) -> Option<Violation> {
     let violation = Violation {
         address: free.address,
         free: Some(free.kind),
         ..Violation::new(RuleCode::SC106, free.op)
     };
-    if let Some(allocation) = memory.live(free.address) {
+    if let Some(allocation) = live {
         let right = allocation.address == free.address && is_right(free.kind, allocation.kind);
         return (!right).then_some(Violation {
             block: Some(allocation.into()),

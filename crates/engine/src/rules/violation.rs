@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 use streamcheck_model::{FreeKind, MemoryKind, StackId};
 
 use super::RuleCode;
+use crate::clock::Horizon;
 use crate::memory::{Allocation, Past};
 use crate::op::{Access, OpRef};
 use crate::order::{Gap, Order, StreamId};
@@ -140,8 +141,8 @@ pub(crate) struct Use<'a> {
     /// It may come before earlier work of its own stream: only what the host knew
     /// complete comes before it for sure.
     pub(crate) early: bool,
-    /// Judge by what NVIDIA promises alone.
-    pub(crate) strict: bool,
+    /// What it comes after.
+    pub(crate) horizon: Horizon<'a>,
 }
 
 impl Use<'_> {
@@ -152,15 +153,11 @@ impl Use<'_> {
     }
 
     /// Whether `access` happens before the use, or may for all one knows.
+    #[inline]
     pub(crate) fn is_after(&self, access: &Access) -> bool {
         access.op.order_unknown
             || (self.op.order_unknown && !self.early)
-            || match (self.early, self.strict) {
-                (false, false) => self.order.stream_knows(self.stream, access.epoch),
-                (false, true) => self.order.stream_is_promised(self.stream, access.epoch),
-                (true, false) => self.order.host_knows(access.epoch),
-                (true, true) => self.order.host_is_promised(access.epoch),
-            }
+            || self.horizon.knows(access.epoch)
     }
 }
 
