@@ -31,6 +31,9 @@ type FindingKey = (RuleCode, StackId, StackId, NameId);
 /// of thousands stays readable by machines.
 const TIMELINES: usize = 256;
 
+/// Findings of a run. More are counted; nobody reads them, and memory has an end.
+const MOST_FINDINGS: usize = 1 << 16;
+
 /// A free whose real call has not returned yet.
 #[derive(Debug)]
 struct PendingFree {
@@ -86,6 +89,8 @@ pub struct Engine {
     allocations: u64,
     blind_spots: Vec<(NameId, u64, NameId)>,
     evicted_accesses: u64,
+    /// Violations that would have been findings of their own past [`MOST_FINDINGS`].
+    unreported: u64,
 }
 
 impl Engine {
@@ -111,6 +116,7 @@ impl Engine {
             allocations: 0,
             blind_spots: Vec::new(),
             evicted_accesses: 0,
+            unreported: 0,
         }
     }
 
@@ -154,6 +160,11 @@ impl Engine {
             ("forgotten-freed-blocks", self.memory.evicted),
             ("forgotten-sources", self.system.forgotten),
             ("forgotten-streams", self.order.forgotten_streams),
+            (
+                "forgotten-host-functions",
+                self.order.forgotten_host_functions(),
+            ),
+            ("findings-beyond-the-limit", self.unreported),
         ] {
             if count > 0 {
                 blind_spots.push(BlindSpot {
@@ -904,6 +915,10 @@ impl Engine {
         );
         if let Some(&number) = self.known.get(&key) {
             self.counts[number] += 1;
+            return None;
+        }
+        if self.counts.len() >= MOST_FINDINGS {
+            self.unreported += 1;
             return None;
         }
         let number = self.counts.len();

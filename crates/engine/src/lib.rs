@@ -17,6 +17,7 @@ mod copies;
 mod engine;
 mod finding;
 mod graph;
+mod host_functions;
 mod memory;
 mod op;
 mod order;

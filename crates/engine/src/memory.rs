@@ -49,6 +49,13 @@ pub(crate) struct Past {
     pub(crate) free: Access,
 }
 
+impl Past {
+    /// How much room it takes, in accesses.
+    fn weight(&self) -> usize {
+        2 + self.uses.len()
+    }
+}
+
 impl Allocation {
     /// Memory of which nothing has been used yet, by its first byte and its size.
     pub(crate) fn new(
@@ -261,13 +268,17 @@ pub(crate) struct Memory {
     guesses: Guesses,
     /// Freed blocks, oldest first, with the sequence of their free.
     oldest: VecDeque<(BlockId, u64)>,
+    /// What is remembered of them all; see [`Past::weight`].
+    weight: usize,
     /// Freed blocks forgotten to stay within [`Memory::CAP`].
     pub(crate) evicted: u64,
 }
 
 impl Memory {
     /// Freed blocks remembered.
-    const CAP: usize = 1 << 16;
+    const CAP: usize = 1 << 15;
+    /// What is remembered of them: three timelines' uses of each, if there are that many.
+    const WEIGHT: usize = 5 * Self::CAP;
 
     /// A live allocation that was just found.
     #[inline]
@@ -339,7 +350,9 @@ impl Memory {
         if let Some(id) = self.whole(start, end) {
             let block = &mut self.blocks[id];
             if block.state != State::Leaving {
-                allocation.recycled = block.past.take().filter(|past| recycles(past));
+                let past = block.past.take();
+                self.weight -= past.as_ref().map_or(0, |past| past.weight());
+                allocation.recycled = past.filter(|past| recycles(past));
                 allocation.before = block.allocation.before;
                 block.allocation = allocation;
                 block.state = State::Live;
@@ -390,7 +403,9 @@ impl Memory {
             block.state = State::Displaced;
             return None;
         }
-        self.blocks.vacate(id)
+        let past = self.blocks.vacate(id);
+        self.weight -= past.as_ref().map_or(0, |past| past.weight());
+        past
     }
 
     /// The live allocations.
@@ -480,6 +495,7 @@ impl Memory {
         let past = block.become_past(free);
         if block.state == State::Leaving {
             block.state = State::Freed;
+            self.weight += past.weight();
             block.past = Some(past);
             self.oldest.push_back((id, free.op.sequence));
             self.limit();
@@ -499,7 +515,7 @@ impl Memory {
 
     /// Forgets the oldest freed blocks beyond the cap.
     fn limit(&mut self) {
-        while self.oldest.len() > Self::CAP
+        while (self.oldest.len() > Self::CAP || self.weight > Self::WEIGHT)
             && let Some((id, sequence)) = self.oldest.pop_front()
         {
             if let Some(past) = &self.blocks[id].past

@@ -26,6 +26,7 @@ use streamcheck_model::{
 
 use crate::clock::{Awaited, Epoch, Frontier, HOST, Horizon, MANY, Slot, Spare, Time, Timeline};
 use crate::graph::{Link, Reason, SegmentGraph};
+use crate::host_functions::HostFunctions;
 use crate::op::{Access, OpRef};
 use crate::recent::Recent;
 use crate::streams::{Facts, Room, Stream, Streams};
@@ -141,7 +142,7 @@ pub(crate) struct Order {
     contexts: FxHashMap<ContextId, Context>,
     events: FxHashMap<Handle, Event>,
     overtaken: VecDeque<Overtaken>,
-    host_functions: FxHashMap<u64, Frontier>,
+    host_functions: HostFunctions,
     /// Lines on which the streams of a scope meet: those that its later work comes
     /// after, and those that only gathered its earlier work.
     meetings: FxHashMap<(Scope, Meet), StreamId>,
@@ -166,7 +167,7 @@ impl Default for Order {
             contexts: FxHashMap::default(),
             events: FxHashMap::default(),
             overtaken: VecDeque::new(),
-            host_functions: FxHashMap::default(),
+            host_functions: HostFunctions::default(),
             meetings: FxHashMap::default(),
             values: Values::default(),
             judges_waits: false,
@@ -211,7 +212,8 @@ impl Order {
     fn room(&mut self, call: &Call) -> Option<StreamId> {
         let host = &self.host;
         let over = |stream: &Stream| {
-            host.is_promised(stream.line.now()) && stream.line.awaits().is_empty()
+            let known = host.is_promised(stream.line.now()) && stream.line.awaits().is_empty();
+            known || stream.last.is_none()
         };
         let old = match self.streams.room(over) {
             Room::Of(old) => old,
@@ -822,11 +824,7 @@ impl Order {
             }
             Some(Event { record: None, .. }) => Waited::Unrecorded,
             None => {
-                for place in 0..self.streams.slots() {
-                    let stream = self.streams.at(place);
-                    let frontier = self.stream_mut(stream).line.frontier().guessed();
-                    self.host_learns(&frontier, Reason::Unseen, op);
-                }
+                self.host_learns_everything(op);
                 Waited::Unknown
             }
         }
@@ -889,13 +887,36 @@ impl Order {
     pub(crate) fn enqueue_host_function(&mut self, token: u64, id: StreamId, op: OpRef) {
         self.submit(id, op);
         let frontier = self.stream_mut(id).line.frontier();
-        self.host_functions.insert(token, frontier);
+        if let Some(forgotten) = self.host_functions.insert(token, frontier) {
+            self.spare.take(forgotten);
+        }
     }
 
     /// While a host function runs, the host knows the stream's past up to it.
     pub(crate) fn start_host_function(&mut self, token: u64, op: OpRef) {
-        if let Some(frontier) = self.host_functions.remove(&token) {
-            self.host_learns(&frontier, Reason::HostFunction, op);
+        match self.host_functions.remove(token) {
+            Some(frontier) => {
+                self.host_learns(&frontier, Reason::HostFunction, op);
+                self.spare.take(frontier);
+            }
+            // It may be any of the forgotten ones.
+            None if self.host_functions.forgotten > 0 => self.host_learns_everything(op),
+            None => {}
+        }
+    }
+
+    /// Host functions forgotten before they began, if they ever did.
+    pub(crate) fn forgotten_host_functions(&self) -> u64 {
+        self.host_functions.forgotten
+    }
+
+    /// The host comes after all that was ever submitted: for waits whose other end is out
+    /// of sight.
+    fn host_learns_everything(&mut self, op: OpRef) {
+        for place in 0..self.streams.slots() {
+            let stream = self.streams.at(place);
+            let frontier = self.stream_mut(stream).line.frontier().guessed();
+            self.host_learns(&frontier, Reason::Unseen, op);
         }
     }
 

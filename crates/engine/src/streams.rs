@@ -113,7 +113,7 @@ impl Streams {
     /// Slots there are before streams whose end nobody waits for have to go.
     pub(crate) const SLOTS: usize = 1 << 10;
     const LOOKED_AT: usize = 16;
-    const IDLE_THREADS: usize = 64;
+    const THREADS: usize = 64;
 
     #[inline]
     pub(crate) fn get(&self, id: StreamId) -> &Stream {
@@ -180,8 +180,8 @@ impl Streams {
 
     /// Where a new stream may go: to the slot of a destroyed one that is `over`.
     pub(crate) fn room(&mut self, over: impl Fn(&Stream) -> bool) -> Room {
-        if self.per_thread.len() > self.sweep_at.max(Self::IDLE_THREADS) {
-            self.retire_idle_threads(&over);
+        if self.per_thread.len() >= self.sweep_at + Self::THREADS {
+            self.retire_threads(&over);
         }
         for _ in 0..self.destroyed.len().min(Self::LOOKED_AT) {
             let Some(id) = self.destroyed.pop_front() else {
@@ -203,20 +203,32 @@ impl Streams {
         self.destroyed.pop_front()
     }
 
-    /// Nothing tells that a thread has ended. Its stream comes back if it has not.
+    /// Nothing tells that a thread has ended. Its stream comes back if it has not. Where
+    /// there are too many slots, those of threads go that did nothing for the longest time.
     #[cold]
-    fn retire_idle_threads(&mut self, over: impl Fn(&Stream) -> bool) {
+    fn retire_threads(&mut self, over: impl Fn(&Stream) -> bool) {
         let (table, destroyed) = (&mut self.table, &mut self.destroyed);
+        let last = |id: &StreamId| {
+            let last = table[id.index()].last.as_ref();
+            last.map_or(0, |(_, op)| op.sequence)
+        };
+        let mut newest: Vec<u64> = self.per_thread.values().map(last).collect();
+        newest.sort_unstable();
+        let old = match newest.get(newest.len() / 2) {
+            Some(&median) if table.len() >= Self::SLOTS => median,
+            _ => 0,
+        };
         self.per_thread.retain(|_, id| {
             let stream = &mut table[id.index()];
-            let retires = over(stream);
+            let last = stream.last.as_ref().map_or(0, |(_, op)| op.sequence);
+            let retires = over(stream) || last < old;
             if retires {
                 stream.destroyed = true;
                 destroyed.push_back(*id);
             }
             !retires
         });
-        self.sweep_at = self.per_thread.len() * 2;
+        self.sweep_at = self.per_thread.len();
     }
 
     /// Adds a stream in the slot of the `old` one, whose line `line` goes on, or in a
