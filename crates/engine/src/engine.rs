@@ -283,7 +283,7 @@ impl Engine {
                 let op = self.on_host(call);
                 self.order.barrier(devices, call, op);
             }
-            Action::Enqueued { stream } => {
+            Action::Enqueued { stream } | Action::GraphLaunched { stream, .. } => {
                 let (id, op) = self.on_stream(stream, call);
                 self.order.submit(id, op);
             }
@@ -379,6 +379,22 @@ impl Engine {
                 self.order.start_host_function(token, op);
             }
             Action::BlindSpot { kind, example } => self.count_blind_spot(kind, example),
+            Action::CaptureBegun { .. }
+            | Action::CaptureEnded { .. }
+            | Action::NodeCaptured { .. }
+            | Action::CaptureDependencies { .. }
+            | Action::GraphCreated { .. }
+            | Action::GraphDestroyed { .. }
+            | Action::GraphCloned { .. }
+            | Action::NodeFoundInClone { .. }
+            | Action::NodeAdded { .. }
+            | Action::NodeRemoved { .. }
+            | Action::NodeChanged { .. }
+            | Action::EdgesChanged { .. }
+            | Action::GraphInstantiated { .. }
+            | Action::ExecUpdated { .. }
+            | Action::ExecDestroyed { .. }
+            | Action::NodeEnabled { .. } => {}
         }
     }
 

@@ -36,6 +36,7 @@ impl Part {
             | Action::CopiedTogether { .. }
             | Action::Filled { .. }
             | Action::Enqueued { .. }
+            | Action::GraphLaunched { .. }
             | Action::HostFunctionEnqueued { .. } => Self::Work,
             Action::Allocated { .. } | Action::FreeBegun { .. } => Self::Lifetime,
             Action::EventRecorded { .. }

@@ -10,6 +10,7 @@
 //! out again after a destroy, so a raw value names different objects over time;
 //! giving each its own identity is the engine's work.
 
+mod graph;
 mod identity;
 mod memory;
 mod names;
@@ -17,6 +18,7 @@ mod operation;
 pub mod text;
 pub mod trace;
 
+pub use graph::NodeWork;
 pub use identity::{
     ContextId, DeviceId, Handle, INTERPRETED, NameId, StackId, StreamRef, ThreadId,
 };

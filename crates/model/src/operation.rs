@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use crate::{
     BatchCopy, Condition, ContextId, DeviceId, Direction, Flag, FreeKind, Handle, HostMemory,
-    MemoryKind, NameId, Pointer, Region, StackId, StreamRef, ThreadId,
+    MemoryKind, NameId, NodeWork, Pointer, Region, StackId, StreamRef, ThreadId,
 };
 
 /// The call that an operation came from.
@@ -136,7 +136,7 @@ pub enum Action {
         devices: SmallVec<[DeviceId; 3]>,
     },
     /// Something took its place in a stream whose accesses are not known, or of no
-    /// account: a graph, a prefetch.
+    /// account: a prefetch.
     Enqueued {
         /// The stream.
         stream: StreamRef,
@@ -269,5 +269,138 @@ pub enum Action {
         kind: NameId,
         /// An example, such as the kernel's name.
         example: NameId,
+    },
+    /// A stream began to capture. Until the end, what it is given becomes nodes of a
+    /// graph instead of work, and so does what other streams are given once they wait for
+    /// an event that was recorded in the capture.
+    CaptureBegun {
+        /// The stream.
+        stream: StreamRef,
+        /// The graph that the nodes are added to; 0 for a new one.
+        graph: Handle,
+        /// The nodes of that graph that the first captured ones depend on.
+        dependencies: Vec<Handle>,
+    },
+    /// The capture that began on this stream ended.
+    CaptureEnded {
+        /// The stream.
+        stream: StreamRef,
+        /// The graph; 0 if the capture was invalid, and nothing is left of it.
+        graph: Handle,
+    },
+    /// The capture of this stream got a node that no other action tells of: an external
+    /// event record or wait. On a stream that captures nothing, the event is recorded or
+    /// waited for as usual.
+    NodeCaptured {
+        /// The stream.
+        stream: StreamRef,
+        /// What it does.
+        work: NodeWork,
+    },
+    /// The application changed which nodes a capturing stream's next node depends on.
+    CaptureDependencies {
+        /// The stream.
+        stream: StreamRef,
+        /// Nodes of the capture's graph.
+        nodes: Vec<Handle>,
+        /// Whether they replace what there is; else they are added.
+        replace: bool,
+    },
+    /// A graph was created, without nodes.
+    GraphCreated {
+        /// Its handle.
+        graph: Handle,
+    },
+    /// A graph was destroyed, and with it its nodes. Executable graphs made of it stay.
+    GraphDestroyed {
+        /// Its handle.
+        graph: Handle,
+    },
+    /// A graph was made as a copy of another.
+    GraphCloned {
+        /// Its handle.
+        graph: Handle,
+        /// The other.
+        from: Handle,
+    },
+    /// A node of the copy stands for a node of the graph that was copied.
+    NodeFoundInClone {
+        /// The copy.
+        graph: Handle,
+        /// Its node.
+        node: Handle,
+        /// The node of the other graph.
+        original: Handle,
+    },
+    /// A node was added to a graph.
+    NodeAdded {
+        /// The graph.
+        graph: Handle,
+        /// The node's handle.
+        node: Handle,
+        /// The nodes that it comes after.
+        dependencies: Vec<Handle>,
+        /// What it does.
+        work: NodeWork,
+    },
+    /// A node was taken out of its graph, with its edges.
+    NodeRemoved {
+        /// The node.
+        node: Handle,
+    },
+    /// A node does something else from now on.
+    NodeChanged {
+        /// The executable graph whose later launches do so; 0 for the graph itself.
+        exec: Handle,
+        /// The node, of the graph in either case.
+        node: Handle,
+        /// What it does.
+        work: NodeWork,
+    },
+    /// Edges were added to a graph, or taken out.
+    EdgesChanged {
+        /// The graph.
+        graph: Handle,
+        /// Each from the node that comes first.
+        pairs: Vec<(Handle, Handle)>,
+        /// Whether they were added.
+        added: bool,
+    },
+    /// An executable graph was made of a graph as it was then.
+    GraphInstantiated {
+        /// Its handle.
+        exec: Handle,
+        /// The graph.
+        graph: Handle,
+        /// Whether a launch frees first what earlier ones allocated and left.
+        auto_free: bool,
+    },
+    /// An executable graph does what this graph does from now on.
+    ExecUpdated {
+        /// The executable graph.
+        exec: Handle,
+        /// The graph.
+        graph: Handle,
+    },
+    /// An executable graph was destroyed. Launches that are under way go on.
+    ExecDestroyed {
+        /// Its handle.
+        exec: Handle,
+    },
+    /// A node of an executable graph was switched on or off.
+    NodeEnabled {
+        /// The executable graph.
+        exec: Handle,
+        /// The node, of the graph that it was made of.
+        node: Handle,
+        /// Whether later launches do what the node does.
+        enabled: bool,
+    },
+    /// An executable graph was launched, or became a child of a stream's capture.
+    GraphLaunched {
+        /// The stream.
+        stream: StreamRef,
+        /// The executable graph.
+        exec: Handle,
     },
 }

@@ -17,7 +17,7 @@
 //! | --- | --- |
 //! | `stream S nonblocking`, `stream S blocking` | a stream is created |
 //! | `event E` | an event is created |
-//! | `… handle=OLD` after either | the new one gets the handle value that `OLD` had |
+//! | `… handle=OLD` after either, and after new graphs and nodes | the new one gets the handle value that `OLD` had |
 //! | `destroy S`, `destroy E` | it is destroyed |
 //! | `name S compute` | the stream gets a name (NVTX) |
 //! | `record E S`, `wait S E` | `cudaEventRecord(E, S)`, `cudaStreamWaitEvent(S, E)` |
@@ -44,6 +44,15 @@
 //! | `write_value S p 1`, `wait_value S p >= 1` | stream memory operations; also `==`, `&` and `nor` |
 //! | `semaphore X`, `signal S X 1`, `await S X >= 1` | the same with an external semaphore; `signal S X` and `await S X` for one without values |
 //! | `hostfunc S f`, `hostfunc_runs f` | a host function is enqueued; it begins to run |
+//! | `capture S`, `capture S G a b`, `end_capture S G`, `end_capture S invalid` | a stream captures, into a new graph or into `G` after nodes of it; the capture ends and gives the graph `G` (`G again`: a new graph of an old name), or nothing |
+//! | `captured S record E` | the capture gets a node that no other line stands for |
+//! | `dependencies S a b`, `dependencies S replace a b` | `cudaStreamUpdateCaptureDependencies` |
+//! | `graph G`, `clone G H`, `find H n m`, `destroy G` | a graph; `m` is the node of the copy `H` for `n` |
+//! | `node G n after=a,b WORK` | a node; `WORK` is `kernel KERNEL p read:q`, `copy a -> b BYTES`, `fill p BYTES`, `host`, `empty`, `record E`, `wait E`, `alloc p BYTES`, `free p`, `child H`, `conditional H` or `unknown` |
+//! | `set n WORK`, `set X n WORK`, `remove n` | the node does something else, in the graph or in the executable graph; it is removed |
+//! | `edges G a b c d`, `no_edges G a b` | edges from `a` to `b` and from `c` to `d` are added; one is taken out |
+//! | `instantiate G X`, `instantiate G X auto_free`, `update X G`, `destroy X` | an executable graph |
+//! | `enable X n`, `disable X n`, `graph_launch S X` | a node is switched; `cudaGraphLaunch` |
 //! | `blind KIND EXAMPLE` | something that could not be seen into |
 //! | `thread 2`, `device 1` | the following calls come from that host thread, on that device |
 //! | `context 1`, `green 1`, `primary` | the following calls are made in that context of the device: one the program created, a green one, its primary one |
@@ -58,6 +67,7 @@
 //! are `p/64` 64 bytes apart.
 
 mod batches;
+mod graphs;
 mod line;
 mod signals;
 
@@ -184,6 +194,9 @@ enum Object {
     Event(Handle),
     Pool(Handle),
     Semaphore(Handle),
+    Graph(Handle),
+    Exec(Handle),
+    Node(Handle),
 }
 
 /// What the lines so far have set up.
@@ -219,7 +232,8 @@ impl Default for State {
 const CALLS: &str = "a call (stream, event, destroy, name, record, wait, sync, query, register, \
      unregister, free, free_async, free_host, unmap, release, close, ended, launch, copy, copy_sync, \
      copies, copy_layers, fill, fill_sync, enqueue, write_value, wait_value, signal, await, semaphore, pool, \
-     hostfunc, hostfunc_runs, barrier, record_context, wait_context, end_context, blind, end, \
+     hostfunc, hostfunc_runs, capture, end_capture, captured, dependencies, graph, clone, find, node, remove, \
+     set, edges, no_edges, instantiate, update, enable, disable, graph_launch, barrier, record_context, wait_context, end_context, blind, end, \
      thread, device, context, green, primary, or `p = malloc…`)";
 const CONTEXT: &str = "a context's number";
 const STREAM: &str = "a stream declared above, `L` or `PT`";
@@ -244,7 +258,11 @@ impl State {
                 Object::Stream(stream) => ("cudaStreamDestroy", Action::StreamDestroyed { stream }),
                 Object::Event(event) => ("cudaEventDestroy", Action::EventDestroyed { event }),
                 Object::Pool(pool) => ("cudaMemPoolDestroy", Action::PoolDestroyed { pool }),
-                Object::Semaphore(_) => return Err(line.wrong("a stream, event or pool")),
+                Object::Graph(graph) => ("cudaGraphDestroy", Action::GraphDestroyed { graph }),
+                Object::Exec(exec) => ("cudaGraphExecDestroy", Action::ExecDestroyed { exec }),
+                Object::Semaphore(_) | Object::Node(_) => {
+                    return Err(line.wrong("a stream, event, pool or graph"));
+                }
             },
             "pool" | "semaphore" => return self.declared(line),
 
@@ -405,6 +423,7 @@ impl State {
                 self.call.context = ContextId(u32::from(self.call.device.0));
                 return Ok(Vec::new());
             }
+            verb if graphs::VERBS.contains(&verb) => self.of_graphs(verb, line)?,
             _ => return Err(line.wrong(CALLS)),
         };
         Ok(vec![self.operation(api, action)])
@@ -430,7 +449,13 @@ impl State {
         };
         line.next += 1;
         match self.objects.get(old) {
-            Some(&(Object::Stream(handle) | Object::Event(handle))) => Ok(handle),
+            Some(
+                &(Object::Stream(handle)
+                | Object::Event(handle)
+                | Object::Graph(handle)
+                | Object::Exec(handle)
+                | Object::Node(handle)),
+            ) => Ok(handle),
             _ => Err(line.wrong("`handle=` with a stream or event declared above")),
         }
     }
@@ -650,6 +675,20 @@ impl State {
     fn launched(&mut self, line: &mut Line<'_>) -> Result<(&'static str, Action), ParseError> {
         let kernel = self.names.intern(line.word("the kernel's name")?);
         let stream = self.stream(line)?;
+        let (pointers, layout_known) = self.parameters(line)?;
+        Ok((
+            "cudaLaunchKernel",
+            Action::Launched {
+                stream,
+                kernel,
+                pointers,
+                layout_known,
+            },
+        ))
+    }
+
+    /// A kernel's parameters, to the line's end.
+    fn parameters(&self, line: &mut Line<'_>) -> Result<graphs::Parameters, ParseError> {
         let mut pointers = SmallVec::new();
         let layout_known = !line.eat("?");
         while layout_known && line.peek().is_some() {
@@ -686,15 +725,7 @@ impl State {
                 _ => return Err(line.wrong(expected)),
             }
         }
-        Ok((
-            "cudaLaunchKernel",
-            Action::Launched {
-                stream,
-                kernel,
-                pointers,
-                layout_known,
-            },
-        ))
+        Ok((pointers, layout_known))
     }
 
     fn copied(

@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 
-use crate::{Action, Flag, Operation, StreamRef};
+use crate::{Action, Flag, NodeWork, Operation, StreamRef};
 
 /// An operation's numbers.
 pub(super) type Numbers = SmallVec<[u64; 12]>;
@@ -34,6 +34,45 @@ macro_rules! visitor {
                     match $flag {
                         Flag::Memory(address) => each(address),
                         Flag::Semaphore(handle) => each(&$($mut)? handle.0),
+                    }
+                };
+            }
+            macro_rules! work {
+                ($work:expr) => {
+                    match $work {
+                        NodeWork::Kernel { pointers, .. } => {
+                            for pointer in pointers {
+                                each(&$($mut)? pointer.address);
+                            }
+                        }
+                        NodeWork::Copy { layers, .. } => {
+                            for (to, from) in layers {
+                                region!(to);
+                                region!(from);
+                            }
+                        }
+                        NodeWork::Fill { to } => region!(to),
+                        NodeWork::Allocate { address, size } => {
+                            each(address);
+                            each(size);
+                        }
+                        NodeWork::Free { address } => each(address),
+                        NodeWork::EventRecord { event: handle }
+                        | NodeWork::EventWait { event: handle }
+                        | NodeWork::Child { graph: handle } => each(&$($mut)? handle.0),
+                        NodeWork::Conditional { bodies } => {
+                            for body in bodies {
+                                each(&$($mut)? body.0);
+                            }
+                        }
+                        NodeWork::Host | NodeWork::Empty | NodeWork::Unknown => {}
+                    }
+                };
+            }
+            macro_rules! handles {
+                ($handles:expr) => {
+                    for handle in $handles {
+                        each(&$($mut)? handle.0);
                     }
                 };
             }
@@ -107,6 +146,61 @@ macro_rules! visitor {
                     each(token);
                 }
                 Action::HostFunctionStarted { token } => each(token),
+                Action::GraphLaunched { stream, exec } => {
+                    stream!(stream);
+                    each(&$($mut)? exec.0);
+                }
+                Action::CaptureBegun { stream, graph, dependencies } => {
+                    stream!(stream);
+                    each(&$($mut)? graph.0);
+                    handles!(dependencies);
+                }
+                Action::CaptureEnded { stream, graph } => {
+                    stream!(stream);
+                    each(&$($mut)? graph.0);
+                }
+                Action::NodeCaptured { stream, work } => {
+                    stream!(stream);
+                    work!(work);
+                }
+                Action::CaptureDependencies { stream, nodes, .. } => {
+                    stream!(stream);
+                    handles!(nodes);
+                }
+                Action::GraphCreated { graph: handle }
+                | Action::GraphDestroyed { graph: handle }
+                | Action::NodeRemoved { node: handle }
+                | Action::ExecDestroyed { exec: handle } => each(&$($mut)? handle.0),
+                Action::GraphCloned { graph: one, from: other }
+                | Action::GraphInstantiated { exec: one, graph: other, .. }
+                | Action::ExecUpdated { exec: one, graph: other }
+                | Action::NodeEnabled { exec: one, node: other, .. } => {
+                    each(&$($mut)? one.0);
+                    each(&$($mut)? other.0);
+                }
+                Action::NodeFoundInClone { graph, node, original } => {
+                    each(&$($mut)? graph.0);
+                    each(&$($mut)? node.0);
+                    each(&$($mut)? original.0);
+                }
+                Action::NodeAdded { graph, node, dependencies, work } => {
+                    each(&$($mut)? graph.0);
+                    each(&$($mut)? node.0);
+                    handles!(dependencies);
+                    work!(work);
+                }
+                Action::NodeChanged { exec, node, work } => {
+                    each(&$($mut)? exec.0);
+                    each(&$($mut)? node.0);
+                    work!(work);
+                }
+                Action::EdgesChanged { graph, pairs, .. } => {
+                    each(&$($mut)? graph.0);
+                    for (from, to) in pairs {
+                        each(&$($mut)? from.0);
+                        each(&$($mut)? to.0);
+                    }
+                }
                 Action::DeviceSynchronized
                 | Action::ContextSynchronized
                 | Action::ContextDestroyed

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use smallvec::{SmallVec, smallvec};
 
 use super::{Frame, Module, Record};
-use crate::{Action, NameId, Names, Operation, StackId};
+use crate::{Action, NameId, Names, NodeWork, Operation, StackId};
 
 /// Collects what a trace says about its numbers.
 #[derive(Clone, Debug, Default)]
@@ -79,6 +79,18 @@ pub(super) fn names_in(operation: &Operation) -> SmallVec<[NameId; 3]> {
         Action::StreamNamed { name, .. } => smallvec![operation.call.api, name],
         Action::Launched { kernel, .. } => smallvec![operation.call.api, kernel],
         Action::BlindSpot { kind, example } => smallvec![operation.call.api, kind, example],
+        Action::NodeAdded {
+            work: NodeWork::Kernel { kernel, .. },
+            ..
+        }
+        | Action::NodeChanged {
+            work: NodeWork::Kernel { kernel, .. },
+            ..
+        }
+        | Action::NodeCaptured {
+            work: NodeWork::Kernel { kernel, .. },
+            ..
+        } => smallvec![operation.call.api, kernel],
         _ => smallvec![operation.call.api],
     }
 }
@@ -89,6 +101,18 @@ fn names_in_mut(operation: &mut Operation) -> SmallVec<[&mut NameId; 3]> {
         Action::StreamNamed { name, .. } => smallvec![api, name],
         Action::Launched { kernel, .. } => smallvec![api, kernel],
         Action::BlindSpot { kind, example } => smallvec![api, kind, example],
+        Action::NodeAdded {
+            work: NodeWork::Kernel { kernel, .. },
+            ..
+        }
+        | Action::NodeChanged {
+            work: NodeWork::Kernel { kernel, .. },
+            ..
+        }
+        | Action::NodeCaptured {
+            work: NodeWork::Kernel { kernel, .. },
+            ..
+        } => smallvec![api, kernel],
         _ => smallvec![api],
     }
 }

@@ -7,8 +7,8 @@ use super::entry::{Borrowed, Entry};
 use super::*;
 use crate::{
     Action, BatchCopy, Call, Condition, ContextId, DeviceId, Direction, Flag, FreeKind, Handle,
-    HostMemory, MemoryKind, Mode, NameId, Names, Operation, Outcome, Pointer, Region, SourceOrder,
-    StackId, StreamRef, ThreadId,
+    HostMemory, MemoryKind, Mode, NameId, Names, NodeWork, Operation, Outcome, Pointer, Region,
+    SourceOrder, StackId, StreamRef, ThreadId,
 };
 
 /// The schema that the types have now, for `schema.json`.
@@ -33,6 +33,7 @@ fn schema() -> String {
         Flag,
         Condition,
         SourceOrder,
+        NodeWork,
         Action,
         Reason,
         Entry
@@ -194,6 +195,104 @@ fn rarer_action() -> impl Strategy<Value = Action> {
     ]
 }
 
+fn work() -> impl Strategy<Value = NodeWork> {
+    prop_oneof![
+        (name(), vec(pointer(), 0..9), any::<bool>()).prop_map(
+            |(kernel, pointers, layout_known)| NodeWork::Kernel {
+                kernel,
+                pointers: pointers.into(),
+                layout_known,
+            }
+        ),
+        vec((region(), region()), 0..3).prop_map(|layers| NodeWork::Copy {
+            layers,
+            direction: Direction::DeviceToHost,
+            host: HostMemory::Pinned,
+        }),
+        region().prop_map(|to| NodeWork::Fill { to }),
+        Just(NodeWork::Host),
+        Just(NodeWork::Empty),
+        Just(NodeWork::Unknown),
+        handle().prop_map(|event| NodeWork::EventRecord { event }),
+        handle().prop_map(|event| NodeWork::EventWait { event }),
+        any::<(u64, u64)>().prop_map(|(address, size)| NodeWork::Allocate { address, size }),
+        any::<u64>().prop_map(|address| NodeWork::Free { address }),
+        handle().prop_map(|graph| NodeWork::Child { graph }),
+        vec(handle(), 0..3).prop_map(|bodies| NodeWork::Conditional { bodies }),
+    ]
+}
+
+/// The actions about graphs.
+fn graph_action() -> impl Strategy<Value = Action> {
+    let handles = || vec(handle(), 0..4);
+    prop_oneof![
+        (stream(), handle(), handles()).prop_map(|(stream, graph, dependencies)| {
+            Action::CaptureBegun {
+                stream,
+                graph,
+                dependencies,
+            }
+        }),
+        (stream(), handle()).prop_map(|(stream, graph)| Action::CaptureEnded { stream, graph }),
+        (stream(), work()).prop_map(|(stream, work)| Action::NodeCaptured { stream, work }),
+        (stream(), handles(), any::<bool>()).prop_map(|(stream, nodes, replace)| {
+            Action::CaptureDependencies {
+                stream,
+                nodes,
+                replace,
+            }
+        }),
+        handle().prop_map(|graph| Action::GraphCreated { graph }),
+        handle().prop_map(|graph| Action::GraphDestroyed { graph }),
+        (handle(), handle()).prop_map(|(graph, from)| Action::GraphCloned { graph, from }),
+        (handle(), handle(), handle()).prop_map(|(graph, node, original)| {
+            Action::NodeFoundInClone {
+                graph,
+                node,
+                original,
+            }
+        }),
+        (handle(), handle(), handles(), work()).prop_map(|(graph, node, dependencies, work)| {
+            Action::NodeAdded {
+                graph,
+                node,
+                dependencies,
+                work,
+            }
+        }),
+        handle().prop_map(|node| Action::NodeRemoved { node }),
+        (handle(), handle(), work()).prop_map(|(exec, node, work)| Action::NodeChanged {
+            exec,
+            node,
+            work
+        }),
+        (handle(), vec((handle(), handle()), 0..3), any::<bool>()).prop_map(
+            |(graph, pairs, added)| Action::EdgesChanged {
+                graph,
+                pairs,
+                added
+            }
+        ),
+        (handle(), handle(), any::<bool>()).prop_map(|(exec, graph, auto_free)| {
+            Action::GraphInstantiated {
+                exec,
+                graph,
+                auto_free,
+            }
+        }),
+        (handle(), handle()).prop_map(|(exec, graph)| Action::ExecUpdated { exec, graph }),
+        handle().prop_map(|exec| Action::ExecDestroyed { exec }),
+        (handle(), handle(), any::<bool>()).prop_map(|(exec, node, enabled)| {
+            Action::NodeEnabled {
+                exec,
+                node,
+                enabled,
+            }
+        }),
+        (stream(), handle()).prop_map(|(stream, exec)| Action::GraphLaunched { stream, exec }),
+    ]
+}
+
 fn action() -> impl Strategy<Value = Action> {
     let kind = prop_oneof![
         Just(MemoryKind::StreamOrdered),
@@ -294,6 +393,7 @@ fn action() -> impl Strategy<Value = Action> {
         any::<u64>().prop_map(|token| Action::HostFunctionStarted { token }),
         (name(), name()).prop_map(|(kind, example)| Action::BlindSpot { kind, example }),
         rarer_action(),
+        graph_action(),
     ]
 }
 
@@ -617,7 +717,7 @@ fn the_header_is_text_that_says_what_follows() {
     let bytes = written(256 << 10, &[], true);
     let mut lines = bytes.split(|&byte| byte == b'\n');
     let first = std::str::from_utf8(lines.next().unwrap()).unwrap();
-    assert!(first.starts_with("streamcheck trace 3 "), "{first}");
+    assert!(first.starts_with("streamcheck trace 4 "), "{first}");
     let header: serde_json::Value = serde_json::from_slice(lines.next().unwrap()).unwrap();
     assert_eq!(header["process"]["pid"], 4711);
     assert_eq!(header["tool"]["name"], "streamcheck");
