@@ -3,14 +3,14 @@
 use core::panic::AssertUnwindSafe;
 
 use streamcheck_model::{
-    Action, BatchCopy, DeviceId, Direction, FreeKind, Handle, HostMemory, MemoryKind, Outcome,
-    Region, StreamRef,
+    Action, BatchCopy, DeviceId, Direction, FreeKind, Handle, HostMemory, MemoryKind, NodeWork,
+    Outcome, Region, StreamRef,
 };
 
 use crate::hook::Hook;
 use crate::recorder;
 use crate::thread::{self, Inside, Origin, keeping_errno};
-use crate::{capture, place, sync_memops};
+use crate::{place, sync_memops};
 
 /// An outermost call: calls made while it lasts pass through their hooks.
 pub(crate) struct Call {
@@ -91,11 +91,7 @@ impl Call {
         keeping_errno(|| {
             guarded(|| {
                 let Some(free) = f(self) else { return false };
-                let stream = match free.stream {
-                    Some(raw) if capture::holds(self, raw) => return false,
-                    Some(raw) => Some(self.stream(raw)),
-                    None => None,
-                };
+                let stream = free.stream.map(|raw| self.stream(raw));
                 place::learn();
                 recorder::record(
                     self,
@@ -137,16 +133,13 @@ impl Call {
         recorder::record(self, action);
     }
 
-    /// Records work put into a stream, unless the stream is capturing it.
+    /// Records work put into a stream, or captured by it.
     #[inline]
     pub(crate) fn record_on(&self, raw: usize, action: impl FnOnce(StreamRef) -> Action) {
-        if !capture::holds(self, raw) {
-            self.record(action(self.stream(raw)));
-        }
+        self.record(action(self.stream(raw)));
     }
 
-    /// Records a copy, `sides` being where it reads and writes first, unless the stream is
-    /// capturing it.
+    /// Records a copy, `sides` being where it reads and writes first.
     fn record_copy_on(
         &self,
         raw: usize,
@@ -154,11 +147,9 @@ impl Call {
         direction: Direction,
         action: impl FnOnce(StreamRef, HostMemory) -> Action,
     ) {
-        if !capture::holds(self, raw) {
-            place::learn();
-            let stream = self.stream(raw);
-            recorder::record_copy(self, sides, direction, |host| action(stream, host));
-        }
+        place::learn();
+        let stream = self.stream(raw);
+        recorder::record_copy(self, sides, direction, |host| action(stream, host));
     }
 
     pub(crate) fn allocated(&self, address: u64, size: usize, kind: MemoryKind) {
@@ -278,6 +269,11 @@ impl Call {
     /// its place in its stream.
     pub(crate) fn unseen_work(&self, raw: usize) {
         self.record_on(raw, |stream| Action::Enqueued { stream });
+    }
+
+    /// Records a node that the stream's capture got and that is no work of a stream's.
+    pub(crate) fn captured(&self, raw: usize, work: NodeWork) {
+        self.record_on(raw, |stream| Action::NodeCaptured { stream, work });
     }
 
     /// Counts something that cannot be seen into.

@@ -13,7 +13,7 @@ use object::{Object as _, ObjectSymbol as _};
 use streamcheck_model::NameId;
 
 use crate::runtime::ErrorPending;
-use crate::{driver, images, objects, provider, runtime};
+use crate::{capture, driver, images, objects, provider, runtime};
 
 mod layout;
 mod registered;
@@ -40,7 +40,8 @@ pub(crate) struct Learned {
 }
 
 /// Finds out about a kernel that was launched through the runtime as `handle`, or
-/// through the driver as `function`; 0 where not known.
+/// through the driver as `function`; 0 where not known. CUDA is not asked while a stream
+/// captures.
 pub(crate) fn learn(handle: u64, function: u64) -> Learned {
     let host_function = registered::host_function(handle);
     let registration = registration(host_function);
@@ -50,10 +51,10 @@ pub(crate) fn learn(handle: u64, function: u64) -> Learned {
         .or_else(|| images::name(function))
         .or_else(|| symbol_name(host_function));
     let types = name.as_deref().and_then(parameter_types);
-    let mut asked = true;
+    let mut asked = !capture::any();
     let layout = driver_layout(function)
         .or_else(|| {
-            if handle == 0 {
+            if handle == 0 || capture::any() {
                 return None;
             }
             runtime_layout(handle).unwrap_or_else(|ErrorPending| {
@@ -82,8 +83,8 @@ pub(crate) fn learn(handle: u64, function: u64) -> Learned {
         });
     let number = if function != 0 { function } else { handle };
     Learned {
+        lasting: asked || (layout.is_some() && name.is_some()),
         name: name.unwrap_or_else(|| format!("kernel {number:#x}")),
-        lasting: asked || layout.is_some(),
         layout,
     }
 }
@@ -97,7 +98,7 @@ fn registered_name(registration: Registration) -> String {
 
 fn driver_name(function: u64) -> Option<String> {
     type GetName = unsafe extern "C-unwind" fn(*mut *const c_char, u64) -> u32;
-    if function == 0 {
+    if function == 0 || capture::any() {
         return None;
     }
     [c"cuFuncGetName", c"cuKernelGetName"]
@@ -148,7 +149,7 @@ fn ask_layout(get: *const (), handle: u64) -> Result<Layout, u32> {
 }
 
 fn driver_layout(function: u64) -> Option<Layout> {
-    if function == 0 {
+    if function == 0 || capture::any() {
         return None;
     }
     [c"cuFuncGetParamInfo", c"cuKernelGetParamInfo"]

@@ -272,7 +272,7 @@ unsafe extern "C" fn quick_exit(status: c_int) -> ! {
 /// The locks that a thread holds from before its fork until after it, in the
 /// order in which they are taken.
 struct Guards {
-    leaves: [Held; 14],
+    leaves: [Held; 15],
     core: recorder::ForkGuard,
     desk: desk::ForkGuard,
     _start: Option<MutexGuard<'static, ()>>,
@@ -324,6 +324,7 @@ unsafe extern "C" fn before_fork() {
     let [mappings] = doors::memory::before_fork();
     let [semaphores] = doors::signals::before_fork();
     let [shared] = doors::unseen_order::before_fork();
+    let [captures] = capture::before_fork();
     let [waiting] = sync_memops::before_fork();
     let [eyes] = python::before_fork();
     let leaves = [
@@ -338,6 +339,7 @@ unsafe extern "C" fn before_fork() {
         mappings,
         semaphores,
         shared,
+        captures,
         waiting,
         eyes,
         hold(&LAST_PANIC),

@@ -16,7 +16,8 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use streamcheck_engine::{Engine, Finding, Summary};
 use streamcheck_model::{
-    Action, Call as ModelCall, Direction, HostMemory, NameId, Operation, StackId, StreamRef,
+    Action, Call as ModelCall, Direction, HostMemory, NameId, NodeWork, Operation, Pointer,
+    StackId, StreamRef,
 };
 use streamcheck_report::{Frame, Process, Settings};
 
@@ -252,6 +253,25 @@ impl Core {
         self.apply(&operation(api, stack, action));
     }
 
+    /// The name of the kernel under `key`, the pointers among its parameters, and whether
+    /// it is known where they are; `None` if the kernel is not known.
+    ///
+    /// # Safety
+    /// `parameters` are those of a launch of that kernel that CUDA took.
+    unsafe fn kernel(
+        &self,
+        key: u64,
+        parameters: Parameters,
+    ) -> Option<(NameId, SmallVec<[Pointer; 6]>, bool)> {
+        let kernel = self.kernels.get(&key)?;
+        let (pointers, layout_known) = match &kernel.layout {
+            // SAFETY: the caller's promise.
+            Some(layout) => (unsafe { layout.pointers(parameters) }, true),
+            None => (SmallVec::new(), false),
+        };
+        Some((kernel.name, pointers, layout_known))
+    }
+
     /// Takes in what other threads have left.
     #[inline]
     fn catch_up(&mut self) {
@@ -413,25 +433,54 @@ pub(crate) fn launched(
     }
     let Some(stack) = stack(call) else { return };
     let attempt = |core: &mut Core| {
-        let kernel = core.kernels.get(&key)?;
-        let (pointers, layout_known) = match &kernel.layout {
-            // SAFETY: as above.
-            Some(layout) => (unsafe { layout.pointers(parameters) }, true),
-            None => (SmallVec::new(), false),
-        };
+        // SAFETY: as above.
+        let (kernel, pointers, layout_known) = unsafe { core.kernel(key, parameters) }?;
         let action = Action::Launched {
             stream,
-            kernel: kernel.name,
+            kernel,
             pointers,
             layout_known,
         };
         core.take_in(call, stack, action);
         Some(())
     };
-    if with_core(attempt).flatten().is_some() {
-        return;
+    if with_core(attempt).flatten().is_none() {
+        learn_kernel(key, learn(), attempt);
     }
-    let learned = learn();
+}
+
+/// What a node of a graph that launches a kernel does. As for [`launched`].
+///
+/// # Safety
+/// `parameters` are those that a call gave a node with success, and are there still.
+pub(crate) unsafe fn kernel_node(
+    key: u64,
+    parameters: Parameters,
+    learn: impl FnOnce() -> crate::kernels::Learned,
+) -> NodeWork {
+    let mut work = NodeWork::Unknown;
+    let mut attempt = |core: &mut Core| {
+        // SAFETY: the caller's promise.
+        let (kernel, pointers, layout_known) = unsafe { core.kernel(key, parameters) }?;
+        work = NodeWork::Kernel {
+            kernel,
+            pointers,
+            layout_known,
+        };
+        Some(())
+    };
+    if with_core(&mut attempt).flatten().is_none() {
+        learn_kernel(key, learn(), attempt);
+    }
+    work
+}
+
+/// Takes in what was learned of a kernel, and runs `then`.
+fn learn_kernel(
+    key: u64,
+    learned: crate::kernels::Learned,
+    mut then: impl FnMut(&mut Core) -> Option<()>,
+) {
     tracing::debug!(
         "kernel {}: where its parameters lie is {}",
         learned.name,
@@ -452,7 +501,7 @@ pub(crate) fn launched(
             known_kernels::remember(key, name, layout);
         }
         core.kernels.insert(key, Kernel { name, layout });
-        attempt(core);
+        then(core);
         if !learned.lasting {
             core.kernels.remove(&key);
         }

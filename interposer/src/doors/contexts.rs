@@ -7,7 +7,7 @@ use super::modules;
 use crate::call::{self, Call};
 use crate::hook::{Hook, hooks};
 use crate::thread::Origin;
-use crate::{images, place, recorder, sync_memops, thread};
+use crate::{capture, images, place, recorder, sync_memops, thread};
 
 /// Makes a call that unloads all kernels of a context.
 fn forgetting_kernels(real: impl FnOnce() -> u32) -> u32 {
@@ -17,6 +17,7 @@ fn forgetting_kernels(real: impl FnOnce() -> u32) -> u32 {
 /// The context at `place` ended: its work is complete, and what it held is gone.
 fn ended(call: &Call, place: thread::Place) {
     sync_memops::context_ended(place);
+    capture::context_gone(place);
     place::ended();
     place::at(place, || call.record(Action::ContextDestroyed));
 }

@@ -99,7 +99,7 @@ fn symbol(
 }
 
 /// Where a device variable lies, if that may be asked now.
-fn symbol_address(symbol: u64) -> Option<u64> {
+pub(super) fn symbol_address(symbol: u64) -> Option<u64> {
     // While a stream captures, no question may be put to CUDA.
     if capture::any() {
         return None;

@@ -2,9 +2,8 @@
 
 use cudarc::driver::sys::CUipcEventHandle;
 use cudarc::runtime::sys::cudaIpcEventHandle_t;
-use streamcheck_model::{Action, Handle};
+use streamcheck_model::{Action, Handle, NodeWork};
 
-use super::graphs::graph_waits;
 use super::unseen_order::{event_gone, event_recorded, event_shared, is_shared};
 use crate::call::Call;
 use crate::capture;
@@ -21,12 +20,14 @@ fn created(call: &Call, event: *const usize) {
 /// Recorded ahead of the real call: see [`Call::ahead`].
 fn destroyed(call: &Call, event: usize) {
     event_gone(event);
+    capture::event_gone(event);
     call.record(Action::EventDestroyed {
         event: Handle(event as u64),
     });
 }
 
-fn recorded(call: &Call, event: usize, stream: usize) {
+pub(super) fn recorded(call: &Call, event: usize, stream: usize) {
+    capture::recorded(call, event, stream);
     if is_shared(event) {
         event_recorded(call, event);
         return;
@@ -43,7 +44,11 @@ const EXTERNAL: u32 = 1;
 
 fn recorded_with(call: &Call, event: usize, stream: usize, flags: u32) {
     if flags & EXTERNAL != 0 && capture::holds(call, stream) {
-        event_recorded(call, event);
+        if is_shared(event) {
+            event_recorded(call, event);
+        }
+        let event = Handle(event as u64);
+        call.captured(stream, NodeWork::EventRecord { event });
     } else {
         recorded(call, event, stream);
     }
@@ -51,9 +56,11 @@ fn recorded_with(call: &Call, event: usize, stream: usize, flags: u32) {
 
 fn waited_with(call: &Call, stream: usize, event: usize, flags: u32) {
     if flags & EXTERNAL != 0 && capture::holds(call, stream) {
-        graph_waits();
+        let event = Handle(event as u64);
+        call.captured(stream, NodeWork::EventWait { event });
         return;
     }
+    capture::waited(call, stream, event);
     call.record_on(stream, |stream| Action::StreamWaited {
         stream,
         event: Handle(event as u64),
@@ -85,7 +92,7 @@ hooks! { Runtime:
     fn cudaEventRecord | cudaEventRecord_ptsz: (event: usize, stream: usize) after(call) {
         recorded(call, event, stream);
     }
-    /// The event's newest record is the stream's past; an external one in a capture is not seen
+    /// The event's newest record is the stream's past; an external one in a capture is a node that records it at every launch
     fn cudaEventRecordWithFlags | cudaEventRecordWithFlags_ptsz: (
         event: usize, stream: usize, flags: u32,
     ) after(call) {
@@ -147,7 +154,7 @@ mod driver {
         fn cuEventRecord | cuEventRecord_ptsz: (event: usize, stream: usize) after(call) {
             recorded(call, event, stream);
         }
-        /// The event's newest record is the stream's past; an external one in a capture is not seen
+        /// The event's newest record is the stream's past; an external one in a capture is a node that records it at every launch
         fn cuEventRecordWithFlags | cuEventRecordWithFlags_ptsz: (
             event: usize, stream: usize, flags: u32,
         ) after(call) {

@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use streamcheck_model::{Action, StreamRef};
+use streamcheck_model::{Action, NodeWork, StreamRef};
 
 use crate::call::Call;
 use crate::hook::{Hook, hooks};
@@ -121,9 +121,17 @@ fn submit(
     let Some(call) = Call::enter(hook, origin) else {
         return real(function, data);
     };
-    // A captured function runs once for each launch of the graph, not once.
-    if function == 0 || capture::holds(&call, stream) {
+    if function == 0 {
         return real(function, data);
+    }
+    // A captured function runs once for each launch of the graph, not once: when it does, is
+    // not seen.
+    if capture::holds(&call, stream) {
+        let status = real(function, data);
+        if status == 0 {
+            call.finish(|call| call.captured(stream, NodeWork::Host));
+        }
+        return status;
     }
     call.finish(|_| place::learn());
     let entry = Arc::new(Entry {

@@ -5,6 +5,7 @@ use core::ffi::{c_char, c_void};
 use cudarc::driver::sys::{CUlaunchAttribute, CUlaunchConfig};
 use cudarc::runtime::sys::{cudaLaunchAttribute, cudaLaunchConfig_t, dim3};
 
+use super::events;
 use super::modules::forgetting;
 use super::unseen_order::event_recorded;
 use crate::call::Call;
@@ -13,16 +14,13 @@ use crate::kernels::{self, Parameters};
 use crate::thread::{self, Origin};
 use crate::{call, capture, recorder};
 
-type Arguments = *const *const u8;
-type Extra = *const *const c_void;
+pub(super) type Arguments = *const *const u8;
+pub(super) type Extra = *const *const c_void;
 
 /// A runtime launch. The driver's function for it was noted by the driver hook
 /// that the runtime's own launch passed through.
 pub(super) fn launched(call: &Call, kernel: u64, arguments: Arguments, stream: usize) {
     let function = thread::block().take_inner_function();
-    if capture::holds(call, stream) {
-        return;
-    }
     crate::place::learn();
     let parameters = if arguments.is_null() {
         Parameters::None
@@ -50,7 +48,7 @@ const _: () = assert!(size_of::<Attribute>() == size_of::<cudaLaunchAttribute>()
 ///
 /// # Safety
 /// `attributes` are the `count` ones of a launch that succeeded.
-unsafe fn attributes(call: &Call, attributes: *const Attribute, count: u32) {
+unsafe fn attributes(call: &Call, attributes: *const Attribute, count: u32, stream: usize) {
     const PROGRAMMATIC_STREAM_SERIALIZATION: u32 = 6;
     const PROGRAMMATIC_EVENT: u32 = 7;
     const LAUNCH_COMPLETION_EVENT: u32 = 12;
@@ -80,17 +78,22 @@ unsafe fn attributes(call: &Call, attributes: *const Attribute, count: u32) {
                     call.hook.api(),
                 );
                 // SAFETY: as above.
-                event_recorded(call, unsafe { first.read() } as usize);
+                let event = unsafe { first.read() } as usize;
+                if capture::holds(call, stream) {
+                    events::recorded(call, event, stream);
+                } else {
+                    event_recorded(call, event);
+                }
             }
             _ => {}
         }
     }
 }
 
-/// A launch through the runtime. What an earlier one left of the driver's function,
-/// one that failed or that a stream captured, is not this one's.
+/// A launch through the runtime. What an earlier one that failed left of the driver's
+/// function is not this one's.
 #[inline(always)]
-fn runtime_launch(
+pub(super) fn runtime_launch(
     hook: &'static Hook,
     origin: Origin,
     real: impl FnOnce() -> u32,
@@ -126,11 +129,10 @@ hooks! { Runtime:
     ) whole(hook, real, origin) {
         runtime_launch(hook, origin, || real(config, kernel, arguments), |call| {
             // SAFETY: the launch succeeded with this configuration.
-            let stream = unsafe {
-                attributes(call, (*config).attrs.cast(), (*config).numAttrs);
-                (*config).stream as usize
-            };
+            let stream = unsafe { (*config).stream } as usize;
             launched(call, kernel, arguments, stream);
+            // SAFETY: as above.
+            unsafe { attributes(call, (*config).attrs.cast(), (*config).numAttrs, stream) };
         })
     }
     /// Nothing: it tells the kernel's name
@@ -194,9 +196,6 @@ mod driver {
         extra: Extra,
         stream: usize,
     ) {
-        if capture::holds(call, stream) {
-            return;
-        }
         crate::place::learn();
         // SAFETY: the caller's promise.
         let parameters = unsafe { Parameters::of_launch(params, extra) };
@@ -239,8 +238,9 @@ mod driver {
                 real(config, function, params, extra),
                 // SAFETY: the launch succeeded with these.
                 |call| unsafe {
-                    attributes(call, (*config).attrs.cast(), (*config).numAttrs);
-                    launched(call, function, params, extra, (*config).hStream as usize)
+                    let stream = (*config).hStream as usize;
+                    launched(call, function, params, extra, stream);
+                    attributes(call, (*config).attrs.cast(), (*config).numAttrs, stream)
                 }
             )
         }

@@ -3,13 +3,16 @@
 mod arrays;
 mod attributes;
 mod batches;
+mod captures;
 mod contexts;
 mod copies;
 mod entry_points;
 mod events;
 pub(crate) mod exec;
+mod executables;
 mod fills;
-mod graphs;
+mod graph_building;
+mod graph_launches;
 mod green_contexts;
 mod host_functions;
 mod imports;
@@ -18,6 +21,7 @@ pub(crate) mod libc_door;
 mod managed;
 pub(crate) mod memory;
 mod modules;
+mod node_work;
 mod old_launches;
 mod other_work;
 mod peers;
@@ -38,6 +42,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Hook> {
         attributes::HOOKS,
         batches::HOOKS,
         batches::DRIVER,
+        captures::HOOKS,
+        captures::DRIVER,
         contexts::HOOKS,
         contexts::DRIVER,
         copies::HOOKS,
@@ -48,8 +54,12 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Hook> {
         events::DRIVER,
         fills::HOOKS,
         fills::DRIVER,
-        graphs::HOOKS,
-        graphs::DRIVER,
+        executables::HOOKS,
+        executables::DRIVER,
+        graph_building::HOOKS,
+        graph_building::DRIVER,
+        graph_launches::HOOKS,
+        graph_launches::DRIVER,
         green_contexts::HOOKS,
         green_contexts::DRIVER,
         host_functions::HOOKS,

@@ -3,6 +3,7 @@
 use streamcheck_model::{Action, Handle};
 
 use crate::call::Call;
+use crate::capture;
 use crate::hook::{hooks, written};
 
 /// `cudaStreamNonBlocking`, `CU_STREAM_NON_BLOCKING`.
@@ -21,6 +22,7 @@ pub(super) fn created(call: &Call, stream: *const usize, flags: u32) {
 fn destroyed(call: &Call, stream: usize) {
     // Only created streams can be destroyed.
     if stream > 2 {
+        capture::stream_gone(stream);
         call.record(Action::StreamDestroyed {
             stream: Handle(stream as u64),
         });

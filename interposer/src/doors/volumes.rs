@@ -161,9 +161,13 @@ fn filled(call: &Call, stream: usize, to: cudaPitchedPtr, extent: cudaExtent, sy
     }
 }
 
+/// What a copy of a volume is between: where it writes, where it reads, how much, if that
+/// can be told, and the way it goes.
+pub(super) type Described = (Side, Side, Option<Extent>, Direction);
+
 /// # Safety
 /// `parameters` are those of a copy that succeeded.
-unsafe fn runtime(call: &Call, stream: usize, parameters: *const cudaMemcpy3DParms, when: When) {
+pub(super) unsafe fn runtime_copy(parameters: *const cudaMemcpy3DParms) -> Described {
     // SAFETY: read as raw memory, as the kind may be a value that Rust's enum lacks.
     let (to, from, extent, kind) = unsafe {
         let from = (*parameters).srcArray.is_null();
@@ -180,10 +184,18 @@ unsafe fn runtime(call: &Call, stream: usize, parameters: *const cudaMemcpy3DPar
         let (to, from) = unsafe { ((*parameters).dstArray, (*parameters).srcArray) };
         element_size(if to.is_null() { from } else { to } as usize)
     });
+    (to, from, extent, direction(kind))
+}
+
+/// # Safety
+/// `parameters` are those of a copy that succeeded.
+unsafe fn runtime(call: &Call, stream: usize, parameters: *const cudaMemcpy3DParms, when: When) {
+    // SAFETY: the caller's promise.
+    let (to, from, extent, direction) = unsafe { runtime_copy(parameters) };
     match extent {
-        Some(extent) => copied(call, stream, to, from, extent, direction(kind), when),
+        Some(extent) => copied(call, stream, to, from, extent, direction, when),
         None => {
-            let waits = may_wait(direction(kind), when);
+            let waits = may_wait(direction, when);
             unseen(call, stream, "array-copy", waits);
         }
     }
@@ -315,7 +327,7 @@ hooks! { Runtime:
 }
 
 /// The driver's half.
-pub(super) use driver::HOOKS as DRIVER;
+pub(super) use driver::{HOOKS as DRIVER, driver_copy};
 
 mod driver {
     use cudarc::driver::sys::CUDA_ARRAY3D_DESCRIPTOR;
@@ -364,6 +376,13 @@ mod driver {
                 )
             }
         }};
+    }
+
+    /// # Safety
+    /// `copy` describes a copy that succeeded.
+    pub(in super::super) unsafe fn driver_copy(copy: *const CUDA_MEMCPY3D) -> Described {
+        let (to, from, extent, direction) = described!(copy);
+        (to, from, Some(extent), direction)
     }
 
     /// # Safety
