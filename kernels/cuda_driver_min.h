@@ -137,6 +137,7 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal);
 CUresult cuCtxCreate(CUcontext *context, CUctxCreateParams *parameters, unsigned int flags,
                      CUdevice device);
 CUresult cuCtxDestroy(CUcontext context);
+CUresult cuCtxGetCurrent(CUcontext *context);
 CUresult cuCtxPushCurrent(CUcontext context);
 CUresult cuCtxPopCurrent(CUcontext *context);
 CUresult cuCtxSynchronize(void);
