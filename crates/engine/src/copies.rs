@@ -127,13 +127,7 @@ impl Engine {
         // One layer stands for all: they lie in the same memory.
         let nothing = Region::linear(0, 0);
         let (to, from) = layers.first().copied().unwrap_or((nothing, nothing));
-        let (from_host, to_host) = match direction {
-            Direction::HostToHost => (Some(true), Some(true)),
-            Direction::HostToDevice => (Some(true), Some(false)),
-            Direction::DeviceToHost => (Some(false), Some(true)),
-            Direction::DeviceToDevice => (Some(false), Some(false)),
-            Direction::Inferred => (None, None),
-        };
+        let (from_host, to_host) = stated(direction);
         let (source, target) = (
             self.side(from, from_host, host),
             self.side(to, to_host, host),
@@ -192,6 +186,39 @@ impl Engine {
         if let Some(reason) = waits {
             self.order.synchronize_stream(id, reason, op);
         }
+    }
+
+    /// What a graph's copy touches. Pageable memory is read or written when the graph
+    /// runs, so it has to be there at every launch.
+    pub(crate) fn copied_by_node(
+        &mut self,
+        layers: &[(Region, Region)],
+        direction: Direction,
+        host: HostMemory,
+        op: OpRef,
+        call: &Call,
+    ) -> Vec<(Region, Mode)> {
+        let (from_host, to_host) = stated(direction);
+        let mut touched = Vec::with_capacity(2 * layers.len());
+        for &(to, from) in layers {
+            for (region, stated, mode) in
+                [(from, from_host, Mode::Read), (to, to_host, Mode::Write)]
+            {
+                if self.side(region, stated, host) == Side::Pageable && region.bytes() != 0 {
+                    match self.memory_kind(region.address) {
+                        None => {
+                            let epoch = self.order.host_now();
+                            self.system_memory(region, Access { epoch, op }, call);
+                        }
+                        Some(kind) if kind.is_host() => {}
+                        // What is known of the address says nothing of such memory.
+                        Some(_) => continue,
+                    }
+                }
+                touched.push((region, mode));
+            }
+        }
+        touched
     }
 
     pub(crate) fn filled(
@@ -344,7 +371,7 @@ impl Engine {
         if self.system.blocks.len() < self.system.sweep_at {
             return;
         }
-        let (memory, order) = (&mut self.memory, &self.order);
+        let (memory, order, graphs) = (&mut self.memory, &self.order, &self.graphs);
         self.system.blocks.retain(|&address| {
             let Some(block) = memory.live(address) else {
                 return false;
@@ -352,7 +379,8 @@ impl Engine {
             if block.kind != MemoryKind::System || block.address != address {
                 return false;
             }
-            let pending = block.uses.iter().any(|last| !order.host_knows(last.epoch));
+            let pending =
+                graphs.uses(block) || block.uses.iter().any(|last| !order.host_knows(last.epoch));
             if !pending {
                 memory.remove(address);
             }
@@ -364,5 +392,16 @@ impl Engine {
             self.system.forgotten += 1;
         }
         self.system.sweep_at = (self.system.blocks.len() * 2).max(SystemMemory::LEAST);
+    }
+}
+
+/// Whether the source and the target are host memory, as far as the direction says.
+fn stated(direction: Direction) -> (Option<bool>, Option<bool>) {
+    match direction {
+        Direction::HostToHost => (Some(true), Some(true)),
+        Direction::HostToDevice => (Some(true), Some(false)),
+        Direction::DeviceToHost => (Some(false), Some(true)),
+        Direction::DeviceToDevice => (Some(false), Some(false)),
+        Direction::Inferred => (None, None),
     }
 }

@@ -3,12 +3,14 @@
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use streamcheck_model::{
-    Action, Call, DeviceId, Flag, FreeKind, Handle, MemoryKind, Mode, NameId, Names, Operation,
-    Outcome, Pointer, Region, StackId, StreamRef, ThreadId,
+    Action, Call, DeviceId, Flag, FreeKind, Handle, MemoryKind, Mode, NameId, Names, NodeWork,
+    Operation, Outcome, Pointer, Region, StackId, StreamRef, ThreadId,
 };
 
+use crate::captures::Captures;
 use crate::copies::SystemMemory;
 use crate::graph::Reason;
+use crate::graphs::Graphs;
 use crate::memory::{Allocation, BlockId, Memory};
 use crate::op::{Access, OpRef};
 use crate::order::{Order, Scope, StreamId, StreamKind, Waited};
@@ -79,16 +81,18 @@ pub struct Engine {
     pub(crate) order: Order,
     pub(crate) memory: Memory,
     pub(crate) system: SystemMemory,
+    pub(crate) captures: Captures,
+    pub(crate) graphs: Graphs,
     /// The free that each thread is in.
     pending: Vec<(ThreadId, PendingFree)>,
     known: FxHashMap<FindingKey, usize>,
     counts: Vec<u64>,
     sequence: u64,
-    launches: u64,
+    pub(crate) launches: u64,
     pub(crate) copies: u64,
-    allocations: u64,
+    pub(crate) allocations: u64,
     blind_spots: Vec<(NameId, u64, NameId)>,
-    evicted_accesses: u64,
+    pub(crate) evicted_accesses: u64,
     /// Violations that would have been findings of their own past [`MOST_FINDINGS`].
     unreported: u64,
 }
@@ -107,6 +111,8 @@ impl Engine {
             order,
             memory: Memory::default(),
             system: SystemMemory::default(),
+            captures: Captures::default(),
+            graphs: Graphs::default(),
             pending: Vec::new(),
             known: FxHashMap::default(),
             counts: Vec::new(),
@@ -230,6 +236,9 @@ impl Engine {
     }
 
     fn take_in(&mut self, call: &Call, action: &Action, found: &mut Vec<Violation>) {
+        if self.captured(call, action) {
+            return;
+        }
         match *action {
             Action::StreamCreated { stream, blocking } => {
                 self.order.create_stream(stream, blocking, call);
@@ -283,7 +292,7 @@ impl Engine {
                 let op = self.on_host(call);
                 self.order.barrier(devices, call, op);
             }
-            Action::Enqueued { stream } | Action::GraphLaunched { stream, .. } => {
+            Action::Enqueued { stream } => {
                 let (id, op) = self.on_stream(stream, call);
                 self.order.submit(id, op);
             }
@@ -379,22 +388,82 @@ impl Engine {
                 self.order.start_host_function(token, op);
             }
             Action::BlindSpot { kind, example } => self.count_blind_spot(kind, example),
-            Action::CaptureBegun { .. }
-            | Action::CaptureEnded { .. }
-            | Action::NodeCaptured { .. }
-            | Action::CaptureDependencies { .. }
-            | Action::GraphCreated { .. }
-            | Action::GraphDestroyed { .. }
-            | Action::GraphCloned { .. }
-            | Action::NodeFoundInClone { .. }
-            | Action::NodeAdded { .. }
-            | Action::NodeRemoved { .. }
-            | Action::NodeChanged { .. }
-            | Action::EdgesChanged { .. }
-            | Action::GraphInstantiated { .. }
-            | Action::ExecUpdated { .. }
-            | Action::ExecDestroyed { .. }
-            | Action::NodeEnabled { .. } => {}
+            _ => self.take_in_graphs(call, action, found),
+        }
+    }
+
+    /// The actions about captures and graphs.
+    fn take_in_graphs(&mut self, call: &Call, action: &Action, found: &mut Vec<Violation>) {
+        let op = self.on_host(call);
+        match *action {
+            Action::CaptureBegun {
+                stream,
+                graph,
+                ref dependencies,
+            } => self.capture_begun(call, stream, graph, dependencies),
+            Action::CaptureEnded { stream, graph } => self.capture_ended(call, stream, graph),
+            Action::NodeCaptured { stream, ref work } => match *work {
+                NodeWork::EventRecord { event } => {
+                    let action = Action::EventRecorded { event, stream };
+                    self.take_in(call, &action, found);
+                }
+                NodeWork::EventWait { event } => {
+                    let action = Action::StreamWaited { stream, event };
+                    self.take_in(call, &action, found);
+                }
+                _ => self.take_in(call, &Action::Enqueued { stream }, found),
+            },
+            Action::CaptureDependencies {
+                stream,
+                ref nodes,
+                replace,
+            } => self.capture_dependencies(call, stream, nodes, replace),
+            Action::GraphCreated { graph } => self.graph_created(graph),
+            Action::GraphDestroyed { graph } => self.graphs.remove(graph),
+            Action::GraphCloned { graph, from } => self.graph_cloned(graph, from, call),
+            Action::NodeFoundInClone {
+                graph,
+                node,
+                original,
+            } => self.found_in_clone(graph, node, original),
+            Action::NodeAdded {
+                graph,
+                node,
+                ref dependencies,
+                ref work,
+            } => self.node_added((graph, node), dependencies, work, op, call),
+            Action::NodeRemoved { node } => self.node_removed(node, call),
+            Action::NodeChanged {
+                exec: Handle(0),
+                node,
+                ref work,
+            } => self.node_changed(node, work, op, call),
+            Action::NodeChanged {
+                exec,
+                node,
+                ref work,
+            } => self.exec_node_changed(call, (exec, node), work, op),
+            Action::EdgesChanged {
+                graph,
+                ref pairs,
+                added,
+            } => self.edges_changed(graph, pairs, added, call),
+            Action::GraphInstantiated {
+                exec,
+                graph,
+                auto_free,
+            } => self.graph_instantiated(call, (exec, graph), auto_free, found),
+            Action::ExecUpdated { exec, graph } => self.exec_updated(call, (exec, graph), found),
+            Action::ExecDestroyed { exec } => self.exec_destroyed(exec),
+            Action::NodeEnabled {
+                exec,
+                node,
+                enabled,
+            } => self.node_enabled(call, exec, node, enabled),
+            Action::GraphLaunched { stream, exec } => {
+                self.graph_launched(call, stream, exec, found);
+            }
+            _ => {}
         }
     }
 
@@ -408,7 +477,7 @@ impl Engine {
     }
 
     /// What a wait came to.
-    fn waited(&mut self, waited: Waited, op: OpRef, found: &mut Vec<Violation>) {
+    pub(crate) fn waited(&mut self, waited: Waited, op: OpRef, found: &mut Vec<Violation>) {
         match waited {
             Waited::Ordered => {}
             Waited::Redundant => found.push(sc204_redundant_sync::check(op)),
@@ -477,7 +546,7 @@ impl Engine {
         }
     }
 
-    fn blind_spot(&mut self, kind: &str, example: NameId) {
+    pub(crate) fn blind_spot(&mut self, kind: &str, example: NameId) {
         let kind = self.names.intern(kind);
         self.count_blind_spot(kind, example);
     }
@@ -565,6 +634,15 @@ impl Engine {
             // The C library's free takes the pages, not the registration.
             if kind != FreeKind::Libc {
                 allocation = self.memory.leave(address);
+            } else if live.address == address && self.graphs.uses(live) {
+                let free = Access {
+                    epoch: self.order.host_now(),
+                    op,
+                };
+                self.graphs.freed(live, free);
+                if live.kind == MemoryKind::System {
+                    self.memory.remove(address);
+                }
             }
         }
         self.drop_pending(call.thread);
@@ -625,6 +703,7 @@ impl Engine {
         match (outcome, freed) {
             (Outcome::Succeeded, Some((block, allocation))) => {
                 let memory = allocation.kind;
+                self.graphs.freed(allocation, free);
                 found.extend(judged);
                 // Host addresses go back to the C library, which may hand them out
                 // for anything; only device addresses are CUDA's alone.
@@ -748,7 +827,12 @@ impl Engine {
     /// side. What the kernel's code is known to use is no end, unless it may use what
     /// lies before.
     #[inline]
-    fn ends_a_range(&self, place: usize, pointers: &[Pointer], holder: Option<BlockId>) -> bool {
+    pub(crate) fn ends_a_range(
+        &self,
+        place: usize,
+        pointers: &[Pointer],
+        holder: Option<BlockId>,
+    ) -> bool {
         let end = &pointers[place];
         if (end.sure && !end.back) || !self.memory.ends_at(end.address, holder) {
             return false;
@@ -803,18 +887,30 @@ impl Engine {
     ) {
         let reported = found.len();
         for touch in touched {
-            self.overwritten(touch);
-            let mut address = touch.footprint.address();
-            let block = self.memory.find(address);
-            self.touch_block(id, access, touch, block, reported, found);
-            if let Footprint::Exact(region) = touch.footprint {
-                while let Some(next) = self.memory.next_mapping(address)
-                    && next < region.end()
-                {
-                    let block = self.memory.find(next);
-                    self.touch_block(id, access, touch, block, reported, found);
-                    address = next;
-                }
+            self.touch_from(id, access, touch, reported, found);
+        }
+    }
+
+    /// Checks and remembers one touch of an operation whose violations begin at `reported`.
+    pub(crate) fn touch_from(
+        &mut self,
+        id: StreamId,
+        access: Access,
+        touch: &Touch,
+        reported: usize,
+        found: &mut Vec<Violation>,
+    ) {
+        self.overwritten(touch);
+        let mut address = touch.footprint.address();
+        let block = self.memory.find(address);
+        self.touch_block(id, access, touch, block, reported, found);
+        if let Footprint::Exact(region) = touch.footprint {
+            while let Some(next) = self.memory.next_mapping(address)
+                && next < region.end()
+            {
+                let block = self.memory.find(next);
+                self.touch_block(id, access, touch, block, reported, found);
+                address = next;
             }
         }
     }
@@ -939,7 +1035,8 @@ impl Engine {
         }
         let number = self.counts.len();
         let view = View::new(&self.names, &self.order);
-        let text = rules::describe(violation, &view)?;
+        let mut text = rules::describe(violation, &view)?;
+        view.tell_graph(violation, &mut text);
         let timeline = if number < TIMELINES {
             timeline::cut(&view, &text.events, violation.gap)
         } else {
@@ -982,7 +1079,7 @@ fn here(call: &Call) -> Scope {
 }
 
 /// Adds a violation unless this operation broke the same rule on the same block.
-fn push_once(found: &mut Vec<Violation>, reported: usize, violation: Violation) {
+pub(crate) fn push_once(found: &mut Vec<Violation>, reported: usize, violation: Violation) {
     let base = |violation: &Violation| violation.block.map(|block| block.address);
     let same = |known: &Violation| known.rule == violation.rule && base(known) == base(&violation);
     if !found[reported..].iter().any(same) {

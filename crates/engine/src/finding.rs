@@ -157,6 +157,8 @@ pub enum Role {
     Event,
     /// The access on the other side.
     OtherAccess,
+    /// It made the node of a graph that is at fault when launched.
+    Node,
 }
 
 /// One call in a finding.

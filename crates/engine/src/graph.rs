@@ -36,6 +36,8 @@ pub(crate) enum Reason {
     Scope,
     /// A host function ran.
     HostFunction,
+    /// An executable graph's launches come one after the other.
+    EarlierLaunch,
     /// A call that happens to wait, though NVIDIA does not say so.
     ImplicitSync,
     /// Something outside the process or out of sight, taken as ordered.
@@ -53,6 +55,7 @@ impl Reason {
             Self::ValueWait => "value wait",
             Self::Scope => "all streams of a context or device",
             Self::HostFunction => "host function",
+            Self::EarlierLaunch => "earlier launch of the graph",
             Self::ImplicitSync => "implicit synchronize",
             Self::Unseen => "unseen, taken as ordered",
         }

@@ -23,9 +23,12 @@ impl HostFunctions {
     /// Host functions remembered.
     const CAP: usize = 1 << 8;
 
-    /// Takes one in; the past of another is handed out that is forgotten for it.
+    /// Takes one in; a past is handed out that is of no use any more: that of another which
+    /// is forgotten for it, or of the same one's earlier launch in a graph.
     pub(crate) fn insert(&mut self, token: u64, past: Frontier) -> Option<Frontier> {
-        self.waiting.insert(token, past);
+        if let Some(earlier) = self.waiting.insert(token, past) {
+            return Some(earlier);
+        }
         self.oldest.push_back(token);
         if self.oldest.len() > 2 * Self::CAP {
             let waiting = &self.waiting;

@@ -12,16 +12,20 @@
 mod address_map;
 #[cfg(test)]
 mod agreement;
+mod captures;
 mod clock;
 mod copies;
 mod engine;
 mod finding;
 mod graph;
+mod graphs;
 mod host_functions;
 mod memory;
+mod nodes;
 mod op;
 mod order;
 mod recent;
+mod replays;
 mod rules;
 mod shadow;
 mod streams;

@@ -25,6 +25,10 @@ pub(crate) struct Allocation {
     pub(crate) pool: Handle,
     /// It was found never to be freed.
     pub(crate) leaked: bool,
+    /// Nodes of graphs use it.
+    pub(crate) in_graphs: bool,
+    /// A launch of a graph allocated it.
+    pub(crate) by_graph: bool,
     /// The block that ended where this one begins when either was placed.
     before: Option<BlockId>,
     /// The allocating call, and for stream-ordered memory when it happens.
@@ -71,6 +75,8 @@ impl Allocation {
             context,
             pool: Handle::default(),
             leaked: false,
+            in_graphs: false,
+            by_graph: false,
             before: None,
             birth,
             uses: SmallVec::new(),

@@ -24,6 +24,8 @@ pub(crate) struct OpRef {
     /// It comes after a wait whose end was not seen, so that its order to what is
     /// submitted later is not known.
     pub(crate) order_unknown: bool,
+    /// It is what a node does in a launch of its graph, which is the call.
+    pub(crate) replayed: bool,
 }
 
 impl OpRef {
@@ -38,6 +40,7 @@ impl OpRef {
             stream,
             staged: false,
             order_unknown: false,
+            replayed: false,
         }
     }
 }

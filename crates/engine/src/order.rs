@@ -499,6 +499,30 @@ impl Order {
         access
     }
 
+    /// Puts a launch of a graph into a stream, after the graph's launch before.
+    pub(crate) fn submit_launch(
+        &mut self,
+        id: StreamId,
+        before: Option<&Frontier>,
+        op: OpRef,
+    ) -> Access {
+        self.prepare(id);
+        if let Some(before) = before {
+            self.learn(id, before, Reason::EarlierLaunch, Some(op));
+        }
+        self.submit(id, op)
+    }
+
+    /// All that the stream was given so far, for what is to come after it.
+    pub(crate) fn frontier(&mut self, id: StreamId) -> Frontier {
+        self.stream_mut(id).line.frontier()
+    }
+
+    /// A frontier that is of no use any more.
+    pub(crate) fn spare(&mut self, frontier: Frontier) {
+        self.spare.take(frontier);
+    }
+
     fn enqueue(&mut self, id: StreamId, mut op: OpRef) -> Access {
         self.prepare(id);
         let stream = self.streams.get_mut(id);

@@ -15,7 +15,7 @@ use streamcheck_model::{Mode, Region};
 use crate::op::Access;
 
 /// What an access touches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Footprint {
     /// From this address on, how far is not known; shifted, unless 0, by parameters whose
     /// values the number tells apart.

@@ -7,6 +7,8 @@ use streamcheck_model::Names;
 use crate::graph::Reason;
 use crate::op::{Access, OpRef};
 use crate::order::{Gap, Order, StreamId, StreamKind};
+use crate::rules::RuleCode;
+use crate::rules::violation::{Text, Violation};
 use crate::{CallSite, Role, StreamFacts};
 
 /// A stream of which nothing is remembered.
@@ -129,10 +131,55 @@ impl<'a> View<'a> {
 
     /// `kernel saxpy(float*, int)`, or the entry point.
     pub(crate) fn call(&self, op: OpRef) -> String {
-        self.kernel(op).map_or_else(
-            || self.names.text(op.api).to_owned(),
-            |kernel| format!("kernel `{}`", short_kernel(&kernel)),
-        )
+        let kernel = self
+            .kernel(op)
+            .map(|kernel| format!("kernel `{}`", short_kernel(&kernel)));
+        let api = self.names.text(op.api);
+        match (kernel, op.replayed) {
+            (Some(kernel), true) => format!("{kernel} of the graph that {api} launches"),
+            (None, true) => format!("a node of the graph that {api} launches"),
+            (Some(kernel), false) => kernel,
+            (None, false) => api.to_owned(),
+        }
+    }
+
+    /// Adds what is to be told of graphs: the node at fault of a launch; that inside a
+    /// graph only edges order.
+    pub(crate) fn tell_graph(&self, violation: &Violation, text: &mut Text) {
+        if let Some(node) = violation.node {
+            let how = match node.stream {
+                Some(_) => format!("captured from {}", self.work_at(node)),
+                None => format!("made by {}", self.call_at(node)),
+            };
+            text.message.push_str(&format!("; the node was {how}"));
+            text.events.insert(0, (Role::Node, node));
+        }
+        if violation.inside
+            && let Some(after) = violation.after
+        {
+            let (from, to) = (self.work_at(after.op), self.work_at(violation.at));
+            text.ordering = match violation.rule {
+                RuleCode::SC102 => format!("In the graph, {to} comes after {from}."),
+                _ => format!(
+                    "Both are nodes of one graph, in which nothing but edges orders them, and no edges lead from \
+                     {from} to {to}."
+                ),
+            };
+            text.help = match (violation.rule, after.op.stream, violation.at.stream) {
+                (RuleCode::SC102, ..) => format!("Let {from} come after {to} in the graph."),
+                (_, Some(one), Some(other)) if one != other => {
+                    self.missing_edge(after.op, violation.at, None)
+                }
+                _ => format!(
+                    "Add the missing edge, from {from} to {to}, with {}.",
+                    self.spell(
+                        violation.at,
+                        "cudaGraphAddDependencies",
+                        "cuGraphAddDependencies"
+                    )
+                ),
+            };
+        }
     }
 
     /// `kernel saxpy(float*, int) on stream 2`.

@@ -175,7 +175,7 @@ pub struct Pointer {
 
 /// The bytes that a copy or fill touches: `rows` runs of `width` bytes, each
 /// `pitch` bytes after the one before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Region {
     /// First byte.
     pub address: u64,

@@ -74,6 +74,10 @@ pub(crate) struct Violation {
     pub(crate) bytes: u64,
     /// Which call tried to free.
     pub(crate) free: Option<FreeKind>,
+    /// The node of a launched graph that is at fault: the call that made it.
+    pub(crate) node: Option<OpRef>,
+    /// `at` and `after` are nodes of one graph, which only its edges order.
+    pub(crate) inside: bool,
 }
 
 impl Violation {
@@ -88,6 +92,8 @@ impl Violation {
             address: 0,
             bytes: 0,
             free: None,
+            node: None,
+            inside: false,
         }
     }
 

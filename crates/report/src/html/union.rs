@@ -100,6 +100,7 @@ pub(super) fn role_name(role: Role) -> &'static str {
         Role::Copy => "copy",
         Role::Event => "event",
         Role::OtherAccess => "other access",
+        Role::Node => "node",
     }
 }
 
