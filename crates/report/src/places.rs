@@ -107,6 +107,8 @@ pub(crate) fn verb(event: &Event) -> &'static str {
         Role::Event if event.api.contains("Record") => "recorded",
         Role::Event => "ordered",
         Role::OtherAccess => "accessed",
+        Role::Node if event.api.contains("Graph") => "made a node",
+        Role::Node => "captured",
     }
 }
 
