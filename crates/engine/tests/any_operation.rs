@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 use streamcheck_engine::{Engine, Finding, Level, Levels, RULES, Timeline};
 use streamcheck_model::{
     Action, BatchCopy, Call, Condition, ContextId, DeviceId, Direction, Flag, FreeKind, Handle,
-    HostMemory, MemoryKind, Mode, NameId, Operation, Outcome, Pointer, Region, SourceOrder,
-    StackId, StreamRef, ThreadId,
+    HostMemory, MemoryKind, Mode, NameId, NodeWork, Operation, Outcome, Pointer, Region,
+    SourceOrder, StackId, StreamRef, ThreadId,
 };
 
 fn number() -> impl Strategy<Value = u64> {
@@ -42,10 +42,13 @@ fn region() -> impl Strategy<Value = Region> {
     })
 }
 
+fn handle() -> impl Strategy<Value = Handle> {
+    (0..3u64).prop_map(Handle)
+}
+
 /// The actions about contexts, values and batches.
 fn rarer_action() -> impl Strategy<Value = Action> {
     use prop::sample::select;
-    let handle = || (0..3u64).prop_map(Handle);
     let flag = || {
         prop_oneof![
             number().prop_map(Flag::Memory),
@@ -106,6 +109,75 @@ fn rarer_action() -> impl Strategy<Value = Action> {
         (stream(), prop::collection::vec(copy, 0..4))
             .prop_map(|(stream, copies)| Action::CopiedTogether { stream, copies }),
         Just(Action::Ended),
+    ]
+}
+
+/// What nodes do.
+fn work() -> impl Strategy<Value = NodeWork> {
+    let pointer =
+        (number(), any::<bool>(), any::<bool>()).prop_map(|(address, read, back)| Pointer {
+            address,
+            mode: if read { Mode::Read } else { Mode::Write },
+            shift: 0,
+            sure: false,
+            back,
+        });
+    prop_oneof![
+        4 => prop::collection::vec(pointer, 0..4).prop_map(|pointers| NodeWork::Kernel {
+            kernel: NameId(5),
+            pointers: SmallVec::from_vec(pointers),
+            layout_known: true,
+        }),
+        2 => prop::collection::vec((region(), region()), 0..3).prop_map(|layers| NodeWork::Copy {
+            layers,
+            direction: Direction::HostToDevice,
+            host: HostMemory::Unasked,
+        }),
+        1 => region().prop_map(|to| NodeWork::Fill { to }),
+        2 => (number(), number()).prop_map(|(address, size)| NodeWork::Allocate { address, size }),
+        2 => number().prop_map(|address| NodeWork::Free { address }),
+        1 => handle().prop_map(|graph| NodeWork::Child { graph }),
+        1 => prop::collection::vec(handle(), 0..3)
+            .prop_map(|bodies| NodeWork::Conditional { bodies }),
+        1 => handle().prop_map(|event| NodeWork::EventRecord { event }),
+        1 => handle().prop_map(|event| NodeWork::EventWait { event }),
+        1 => prop::sample::select(vec![NodeWork::Host, NodeWork::Empty, NodeWork::Unknown]),
+    ]
+}
+
+fn graph_action() -> impl Strategy<Value = Action> {
+    let handles = || prop::collection::vec(handle(), 0..3);
+    prop_oneof![
+        3 => (stream(), handle(), handles()).prop_map(|(stream, graph, dependencies)| {
+            Action::CaptureBegun { stream, graph, dependencies }
+        }),
+        3 => (stream(), handle()).prop_map(|(stream, graph)| Action::CaptureEnded { stream, graph }),
+        1 => (stream(), work()).prop_map(|(stream, work)| Action::NodeCaptured { stream, work }),
+        1 => (stream(), handles(), any::<bool>()).prop_map(|(stream, nodes, replace)| {
+            Action::CaptureDependencies { stream, nodes, replace }
+        }),
+        1 => handle().prop_map(|graph| Action::GraphCreated { graph }),
+        1 => handle().prop_map(|graph| Action::GraphDestroyed { graph }),
+        1 => (handle(), handle()).prop_map(|(graph, from)| Action::GraphCloned { graph, from }),
+        1 => (handle(), handle(), handle()).prop_map(|(graph, node, original)| {
+            Action::NodeFoundInClone { graph, node, original }
+        }),
+        4 => (handle(), handle(), handles(), work()).prop_map(
+            |(graph, node, dependencies, work)| Action::NodeAdded { graph, node, dependencies, work }
+        ),
+        1 => handle().prop_map(|node| Action::NodeRemoved { node }),
+        2 => (handle(), handle(), work())
+            .prop_map(|(exec, node, work)| Action::NodeChanged { exec, node, work }),
+        2 => (handle(), prop::collection::vec((handle(), handle()), 0..3), any::<bool>())
+            .prop_map(|(graph, pairs, added)| Action::EdgesChanged { graph, pairs, added }),
+        3 => (handle(), handle(), any::<bool>()).prop_map(|(exec, graph, auto_free)| {
+            Action::GraphInstantiated { exec, graph, auto_free }
+        }),
+        1 => (handle(), handle()).prop_map(|(exec, graph)| Action::ExecUpdated { exec, graph }),
+        1 => handle().prop_map(|exec| Action::ExecDestroyed { exec }),
+        1 => (handle(), handle(), any::<bool>())
+            .prop_map(|(exec, node, enabled)| Action::NodeEnabled { exec, node, enabled }),
+        4 => (stream(), handle()).prop_map(|(stream, exec)| Action::GraphLaunched { stream, exec }),
     ]
 }
 
@@ -189,6 +261,9 @@ fn action() -> impl Strategy<Value = Action> {
         (stream(), any::<bool>())
             .prop_map(|(stream, polled)| Action::StreamSynchronized { stream, polled }),
         rarer_action(),
+        graph_action(),
+        graph_action(),
+        graph_action(),
         Just(Action::DeviceSynchronized),
         (
             number(),

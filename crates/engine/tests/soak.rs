@@ -13,7 +13,8 @@ use smallvec::SmallVec;
 use streamcheck_engine::{Engine, Levels};
 use streamcheck_model::{
     Action, Call, Condition, ContextId, DeviceId, Direction, Flag, FreeKind, Handle, HostMemory,
-    MemoryKind, Mode, NameId, Operation, Outcome, Pointer, Region, StackId, StreamRef, ThreadId,
+    MemoryKind, Mode, NameId, NodeWork, Operation, Outcome, Pointer, Region, StackId, StreamRef,
+    ThreadId,
 };
 
 #[global_allocator]
@@ -449,6 +450,97 @@ impl Program {
         }
     }
 
+    /// A graph is captured or built, with memory of its own, launched a few times, and
+    /// seldom destroyed: its handles are given out again.
+    fn graph(&mut self, place: usize) {
+        let stream = self.stream(place);
+        let graph = Handle(0xa000 + self.random.below(64));
+        let exec = Handle(0xb000 + self.random.below(64));
+        let kept = self.streams[place]
+            .buffers
+            .iter()
+            .copied()
+            .find(|address| *address != 0);
+        let passing = PASSING + (1 << 44) + self.random.below(1 << 30) * SIZE;
+        let pointers = |addresses: &[u64]| {
+            let all = addresses
+                .iter()
+                .map(|address| pointer(*address, Mode::Write));
+            all.collect::<SmallVec<[Pointer; 6]>>()
+        };
+        let launched = |addresses: &[u64]| Action::Launched {
+            stream,
+            kernel: NameId(301),
+            pointers: pointers(addresses),
+            layout_known: true,
+        };
+        if self.random.below(3) == 0 {
+            self.make(Action::GraphCreated { graph });
+            let mut before = Vec::new();
+            for n in 0..self.random.below(8) {
+                let node = Handle(0xc000 + graph.0 * 16 + n);
+                let work = NodeWork::Kernel {
+                    kernel: NameId(302),
+                    pointers: pointers(kept.as_slice()),
+                    layout_known: true,
+                };
+                let dependencies = std::mem::replace(&mut before, vec![node]);
+                self.make(Action::NodeAdded {
+                    graph,
+                    node,
+                    dependencies,
+                    work,
+                });
+            }
+        } else {
+            let event = Handle(0x2000 + self.random.below(EVENTS));
+            self.make(Action::CaptureBegun {
+                stream,
+                graph: Handle(0),
+                dependencies: Vec::new(),
+            });
+            self.make(Action::Allocated {
+                address: passing,
+                size: SIZE,
+                kind: MemoryKind::StreamOrdered,
+                stream: Some(stream),
+                pool: Handle(0),
+            });
+            let used = kept.unwrap_or(passing);
+            self.make(launched(&[passing, used]));
+            self.make(Action::EventRecorded { event, stream });
+            self.make(Action::FreeBegun {
+                address: passing,
+                kind: FreeKind::Async,
+                stream: Some(stream),
+            });
+            let outcome = Outcome::Succeeded;
+            self.make(Action::FreeEnded { outcome });
+            let invalid = self.random.below(8) == 0;
+            self.make(Action::CaptureEnded {
+                stream,
+                graph: if invalid { Handle(0) } else { graph },
+            });
+            self.make(Action::EventRecorded { event, stream });
+            if invalid {
+                return;
+            }
+        }
+        self.make(Action::GraphInstantiated {
+            exec,
+            graph,
+            auto_free: false,
+        });
+        for _ in 0..self.random.below(4) {
+            self.make(Action::GraphLaunched { stream, exec });
+        }
+        if self.random.below(4) == 0 {
+            self.make(Action::GraphDestroyed { graph });
+        }
+        // Its buffers live on without it.
+        self.make(Action::ExecDestroyed { exec });
+    }
+
     fn step(&mut self) {
         let place = self.any();
         let buffer = self.random.below(BUFFERS as u64) as usize;
@@ -464,7 +556,8 @@ impl Program {
             930..940 if self.habits.waits => self.host_function(place),
             930..940 => {}
             940..950 => self.allocate_and_free(),
-            950..960 => self.renew_stream(place),
+            950..957 => self.renew_stream(place),
+            957..960 => self.graph(place),
             960..970 if self.habits.renews => self.renew(),
             960..970 => {}
             _ => self.go_wrong(),
