@@ -407,34 +407,27 @@ fn outside_its_life(
     first: usize,
 ) -> bool {
     let op = |node: u32| nodes.list[node as usize].op;
-    if let Some(birth) = life.node
-        && !clocks.before(birth, place)
-    {
-        push_once(
-            found,
-            first,
-            inside(RuleCode::SC101, op(place), block, op(birth)),
-        );
-        return true;
+    let unborn = life
+        .node
+        .filter(|birth| !clocks.before(*birth, place))
+        .map(|birth| inside(RuleCode::SC101, op(place), block, op(birth)));
+    let mut outside = unborn.is_some();
+    if let Some(violation) = unborn {
+        push_once(found, first, violation);
     }
     for free in &life.frees {
         if clocks.before(*free, place) {
-            push_once(
-                found,
-                first,
-                inside(RuleCode::SC102, op(place), block, op(*free)),
-            );
-            return true;
-        }
-        if !clocks.before(place, *free) {
-            push_once(
-                found,
-                first,
-                inside(RuleCode::SC103, op(*free), block, op(place)),
-            );
+            if !outside {
+                let late = inside(RuleCode::SC102, op(place), block, op(*free));
+                push_once(found, first, late);
+            }
+            outside = true;
+        } else if !clocks.before(place, *free) {
+            let early = inside(RuleCode::SC103, op(*free), block, op(place));
+            push_once(found, first, early);
         }
     }
-    false
+    outside
 }
 
 fn made_inside(allocation: &GraphAllocation) -> Block {

@@ -11,7 +11,7 @@ use streamcheck_model::{Call, FreeKind, Handle, MemoryKind, Mode, NodeWork, Stre
 
 use crate::clock::Frontier;
 use crate::engine::{Engine, Touch};
-use crate::graphs::{Bound, Graph, Graphs, Owner, Sort, Work, sort_of};
+use crate::graphs::{Bound, Graph, GraphAllocation, Graphs, Owner, Sort, Work, sort_of};
 use crate::memory::Allocation;
 use crate::nodes::Nodes;
 use crate::op::{Access, OpRef};
@@ -36,8 +36,8 @@ struct ExecTouch {
 #[derive(Debug, Default)]
 struct Plan {
     touches: Vec<ExecTouch>,
-    /// What is allocated, with the node, and whether some node frees it.
-    allocations: Vec<(u64, u64, bool)>,
+    /// What is allocated, and whether some node frees it.
+    allocations: Vec<(GraphAllocation, bool)>,
     /// What is freed that the graph did not allocate.
     frees: Vec<(u64, OpRef)>,
     waits: Vec<Handle>,
@@ -142,10 +142,7 @@ impl Exec {
         });
         plan.allocations = made
             .into_iter()
-            .map(|place| {
-                let made = &all[place as usize];
-                (made.address, made.size, freed[place as usize])
-            })
+            .map(|place| (all[place as usize], freed[place as usize]))
             .collect();
         self.plan = plan;
         self.stale = false;
@@ -370,7 +367,8 @@ impl Engine {
             },
             ..access
         };
-        for &(address, size, freed) in &exec.plan.allocations {
+        for &(made, freed) in &exec.plan.allocations {
+            let GraphAllocation { address, size, op } = made;
             self.allocations += 1;
             if address == 0 {
                 continue;
@@ -382,8 +380,16 @@ impl Engine {
             }
             self.order
                 .overwritten(address, address.saturating_add(size));
+            // By where its node was made: a launch may allocate much.
+            let birth = Access {
+                op: OpRef {
+                    stack: op.stack,
+                    ..replayed.op
+                },
+                ..replayed
+            };
             let kind = MemoryKind::StreamOrdered;
-            let mut block = Allocation::new((address, size), kind, replayed, call.context);
+            let mut block = Allocation::new((address, size), kind, birth, call.context);
             block.by_graph = true;
             self.memory.insert(block);
             if freed && let Some(block) = self.memory.leave(address) {
