@@ -2,18 +2,18 @@
 
 use streamcheck_model::{Action, Handle};
 
-use super::node_work::handles;
+use super::node_work::{count_early, handles};
 use crate::call::Call;
 use crate::hook::{Hook, hooks, written};
 use crate::thread::Origin;
 use crate::{capture, provider};
 
 /// What a capture begins with: a stream, the graph that it is added to or 0, and the nodes
-/// there that the first captured ones come after.
+/// there that the first captured ones come after, with data of the edges.
 struct Beginning {
     stream: usize,
     graph: usize,
-    dependencies: (*const usize, usize),
+    dependencies: (*const usize, EdgeData, usize),
 }
 
 impl Beginning {
@@ -22,7 +22,7 @@ impl Beginning {
         Self {
             stream,
             graph: 0,
-            dependencies: (core::ptr::null(), 0),
+            dependencies: (core::ptr::null(), core::ptr::null(), 0),
         }
     }
 
@@ -39,9 +39,12 @@ impl Beginning {
         }
         call.finish(|call| {
             capture::begun(call, self.stream);
-            let (list, count) = self.dependencies;
+            let (list, data, count) = self.dependencies;
             // SAFETY: the call succeeded with them.
-            let dependencies = unsafe { handles(list, count) };
+            let dependencies = unsafe {
+                count_early(call, data, count);
+                handles(list, count)
+            };
             call.record_on(self.stream, |stream| Action::CaptureBegun {
                 stream,
                 graph: Handle(self.graph as u64),
@@ -117,12 +120,21 @@ fn end(
 /// The next captured node comes after these as well, or after these only.
 ///
 /// # Safety
-/// `nodes` are the `count` ones of a call that succeeded.
-unsafe fn dependencies(call: &Call, stream: usize, nodes: *const usize, count: usize, flags: u32) {
+/// `nodes` are the `count` ones of a call that succeeded, and `data` that of the edges or null.
+unsafe fn dependencies(
+    call: &Call,
+    stream: usize,
+    nodes: *const usize,
+    (data, count): (EdgeData, usize),
+    flags: u32,
+) {
     /// `cudaStreamSetCaptureDependencies` (driver_types.h; the driver's is the same).
     const SET: u32 = 1;
     // SAFETY: the caller's promise.
-    let nodes = unsafe { handles(nodes, count) };
+    let nodes = unsafe {
+        count_early(call, data, count);
+        handles(nodes, count)
+    };
     call.record_on(stream, |stream| Action::CaptureDependencies {
         stream,
         nodes,
@@ -130,14 +142,14 @@ unsafe fn dependencies(call: &Call, stream: usize, nodes: *const usize, count: u
     });
 }
 
+/// Data of edges: of each, the ports, the type, and five bytes without meaning.
+pub(super) type EdgeData = *const [u8; 8];
+
 /// Whether the runtime's calls that take edges take data of each edge, as since CUDA 13, which
 /// before had names with `_v2` that do.
 pub(super) fn takes_edge_data(call: &Call) -> bool {
-    call.hook
-        .name
-        .to_bytes()
-        .windows(3)
-        .any(|part| part == b"_v2")
+    let mut parts = call.hook.name.to_bytes().windows(3);
+    parts.any(|part| part == b"_v2")
         || provider::runtime_version().is_none_or(|version| version >= 13000)
 }
 
@@ -148,9 +160,9 @@ hooks! { Runtime:
     }
     /// The stream's work is nodes of that graph until the capture ends
     fn cudaStreamBeginCaptureToGraph | cudaStreamBeginCaptureToGraph_ptsz: (
-        stream: usize, graph: usize, dependencies: *const usize, data: usize, count: usize, mode: u32,
+        stream: usize, graph: usize, dependencies: *const usize, data: EdgeData, count: usize, mode: u32,
     ) whole(hook, real, origin) {
-        let beginning = Beginning { stream, graph, dependencies: (dependencies, count) };
+        let beginning = Beginning { stream, graph, dependencies: (dependencies, data, count) };
         beginning.through(hook, origin, || real(stream, graph, dependencies, data, count, mode))
     }
     /// The stream's work is the nodes of that graph until the capture ends
@@ -169,9 +181,13 @@ hooks! { Runtime:
         | cudaStreamUpdateCaptureDependencies_v2 | cudaStreamUpdateCaptureDependencies_v2_ptsz: (
         stream: usize, nodes: *const usize, third: usize, fourth: usize, fifth: u32,
     ) after(call) {
-        let (count, flags) = if takes_edge_data(call) { (fourth, fifth) } else { (third, fourth as u32) };
+        let (edges, flags) = if takes_edge_data(call) {
+            ((third as EdgeData, fourth), fifth)
+        } else {
+            ((core::ptr::null(), third), fourth as u32)
+        };
         // SAFETY: the call succeeded with them.
-        unsafe { dependencies(call, stream, nodes, count, flags) };
+        unsafe { dependencies(call, stream, nodes, edges, flags) };
     }
 }
 
@@ -193,9 +209,9 @@ mod driver {
         }
         /// The stream's work is nodes of that graph until the capture ends
         fn cuStreamBeginCaptureToGraph | cuStreamBeginCaptureToGraph_ptsz: (
-            stream: usize, graph: usize, dependencies: *const usize, data: usize, count: usize, mode: u32,
+            stream: usize, graph: usize, dependencies: *const usize, data: EdgeData, count: usize, mode: u32,
         ) whole(hook, real, origin) {
-            let beginning = Beginning { stream, graph, dependencies: (dependencies, count) };
+            let beginning = Beginning { stream, graph, dependencies: (dependencies, data, count) };
             beginning.through(hook, origin, || real(stream, graph, dependencies, data, count, mode))
         }
         /// The stream's work is the nodes of that graph until the capture ends
@@ -221,15 +237,14 @@ mod driver {
             stream: usize, nodes: *const usize, count: usize, flags: u32,
         ) after(call) {
             // SAFETY: the call succeeded with them.
-            unsafe { dependencies(call, stream, nodes, count, flags) };
+            unsafe { dependencies(call, stream, nodes, (core::ptr::null(), count), flags) };
         }
         /// The stream's next node comes after these nodes
         fn cuStreamUpdateCaptureDependencies_v2 | cuStreamUpdateCaptureDependencies_v2_ptsz: (
-            stream: usize, nodes: *const usize, data: usize, count: usize, flags: u32,
+            stream: usize, nodes: *const usize, data: EdgeData, count: usize, flags: u32,
         ) after(call) {
-            let _ = data;
             // SAFETY: the call succeeded with them.
-            unsafe { dependencies(call, stream, nodes, count, flags) };
+            unsafe { dependencies(call, stream, nodes, (data, count), flags) };
         }
     }
 }

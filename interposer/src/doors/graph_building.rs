@@ -4,7 +4,7 @@ use cudarc::driver::sys::{CUDA_MEMCPY3D, CUgraphNodeParams};
 use cudarc::runtime::sys::{cudaGraphNodeParams, cudaMemAllocNodeParams, cudaMemcpy3DParms};
 use streamcheck_model::{Action, Handle, NodeWork};
 
-use super::captures::takes_edge_data;
+use super::captures::{EdgeData, takes_edge_data};
 use super::launches::runtime_launch;
 use super::node_work::{self, FillNode, KernelNode, handles, pairs};
 use crate::call::Call;
@@ -85,9 +85,13 @@ unsafe fn edges(
     graph: usize,
     from: *const usize,
     to: *const usize,
-    count: usize,
+    (data, count): (EdgeData, usize),
     added: bool,
 ) {
+    if added {
+        // SAFETY: the caller's promise.
+        unsafe { node_work::count_early(call, data, count) };
+    }
     call.record(Action::EdgesChanged {
         graph: Handle(graph as u64),
         // SAFETY: the caller's promise.
@@ -96,11 +100,19 @@ unsafe fn edges(
     });
 }
 
+/// The data of the edges of a runtime call, if it takes any, and how many there are.
+fn edge_data(call: &Call, fourth: usize, fifth: usize) -> (EdgeData, usize) {
+    if takes_edge_data(call) {
+        (fourth as EdgeData, fifth)
+    } else {
+        (core::ptr::null(), fourth)
+    }
+}
+
 /// The graph inside a node was handed out, and may be changed from now on in ways that are
 /// not told of this one.
 fn child_handed_out(call: &Call, node: usize) {
-    let work = node_work::unknown(call, "graph-child-handed-out");
-    changed(call, 0, node, work);
+    changed(call, 0, node, NodeWork::Unknown);
 }
 
 /// A driver's call that gives a node a kernel, through `real`: recorded if the application
@@ -151,9 +163,16 @@ hooks! { Runtime:
         node: *mut usize, graph: usize, after: *const usize, fourth: usize, fifth: usize, sixth: usize,
     ) whole(hook, real, origin) {
         runtime_launch(hook, origin, || real(node, graph, after, fourth, fifth, sixth), |call| {
-            let (count, parameters) = if takes_edge_data(call) { (fifth, sixth) } else { (fourth, fifth) };
+            let (data, count, parameters) = if takes_edge_data(call) {
+                (fourth as EdgeData, fifth, sixth)
+            } else {
+                (core::ptr::null(), fourth, fifth)
+            };
             // SAFETY: the call succeeded with them.
-            let work = unsafe { node_work::any(call, parameters as *const cudaGraphNodeParams) };
+            let work = unsafe {
+                node_work::count_early(call, data, count);
+                node_work::any(call, parameters as *const cudaGraphNodeParams)
+            };
             added(call, node, graph, (after, count), work);
         })
     }
@@ -172,7 +191,7 @@ hooks! { Runtime:
         node: *mut usize, graph: usize, after: *const usize, count: usize, parameters: *const cudaMemcpy3DParms,
     ) after(call) {
         // SAFETY: the call succeeded with them.
-        let work = unsafe { node_work::runtime_copy(call, parameters) };
+        let work = unsafe { node_work::runtime_copy(parameters) };
         added(call, node, graph, (after, count), work);
     }
     /// A node that reads and writes the bytes
@@ -187,7 +206,7 @@ hooks! { Runtime:
         node: *mut usize, graph: usize, after: *const usize, count: usize,
         variable: u64, from: u64, bytes: usize, offset: usize, kind: u32,
     ) after(call) {
-        let work = node_work::variable(call, variable, offset, from, bytes, kind, true);
+        let work = node_work::variable(variable, offset, from, bytes, kind, true);
         added(call, node, graph, (after, count), work);
     }
     /// A node that reads the variable's bytes and writes the others
@@ -195,7 +214,7 @@ hooks! { Runtime:
         node: *mut usize, graph: usize, after: *const usize, count: usize,
         to: u64, variable: u64, bytes: usize, offset: usize, kind: u32,
     ) after(call) {
-        let work = node_work::variable(call, variable, offset, to, bytes, kind, false);
+        let work = node_work::variable(variable, offset, to, bytes, kind, false);
         added(call, node, graph, (after, count), work);
     }
     /// A node that writes rows
@@ -210,7 +229,7 @@ hooks! { Runtime:
         node: *mut usize, graph: usize, after: *const usize, count: usize, parameters: usize,
     ) after(call) {
         let _ = parameters;
-        added(call, node, graph, (after, count), NodeWork::Host);
+        added(call, node, graph, (after, count), node_work::host(call));
     }
     /// A node that does what that graph does now
     fn cudaGraphAddChildGraphNode: (
@@ -246,8 +265,7 @@ hooks! { Runtime:
         node: *mut usize, graph: usize, after: *const usize, count: usize, parameters: usize,
     ) after(call) {
         let _ = parameters;
-        let work = node_work::semaphores(call);
-        added(call, node, graph, (after, count), work);
+        added(call, node, graph, (after, count), node_work::waiting());
     }
     /// A node that allocates memory, which is valid behind it only
     fn cudaGraphAddMemAllocNode: (
@@ -268,17 +286,17 @@ hooks! { Runtime:
     fn cudaGraphAddDependencies | cudaGraphAddDependencies_v2: (
         graph: usize, from: *const usize, to: *const usize, fourth: usize, fifth: usize,
     ) after(call) {
-        let count = if takes_edge_data(call) { fifth } else { fourth };
+        let (data, count) = edge_data(call, fourth, fifth);
         // SAFETY: the call succeeded with them.
-        unsafe { edges(call, graph, from, to, count, true) };
+        unsafe { edges(call, graph, from, to, (data, count), true) };
     }
     /// None of the second nodes comes after one of the first by itself
     fn cudaGraphRemoveDependencies | cudaGraphRemoveDependencies_v2: (
         graph: usize, from: *const usize, to: *const usize, fourth: usize, fifth: usize,
     ) after(call) {
-        let count = if takes_edge_data(call) { fifth } else { fourth };
+        let (data, count) = edge_data(call, fourth, fifth);
         // SAFETY: the call succeeded with them.
-        unsafe { edges(call, graph, from, to, count, false) };
+        unsafe { edges(call, graph, from, to, (data, count), false) };
     }
     /// The node does this instead
     fn cudaGraphNodeSetParams: (node: usize, parameters: *const cudaGraphNodeParams) whole(hook, real, origin) {
@@ -299,7 +317,7 @@ hooks! { Runtime:
     /// The node reads and writes the bytes of this volume
     fn cudaGraphMemcpyNodeSetParams: (node: usize, parameters: *const cudaMemcpy3DParms) after(call) {
         // SAFETY: the call succeeded with them.
-        let work = unsafe { node_work::runtime_copy(call, parameters) };
+        let work = unsafe { node_work::runtime_copy(parameters) };
         changed(call, 0, node, work);
     }
     /// The node reads and writes these bytes
@@ -310,14 +328,14 @@ hooks! { Runtime:
     fn cudaGraphMemcpyNodeSetParamsToSymbol: (
         node: usize, variable: u64, from: u64, bytes: usize, offset: usize, kind: u32,
     ) after(call) {
-        let work = node_work::variable(call, variable, offset, from, bytes, kind, true);
+        let work = node_work::variable(variable, offset, from, bytes, kind, true);
         changed(call, 0, node, work);
     }
     /// The node reads the variable's bytes and writes these
     fn cudaGraphMemcpyNodeSetParamsFromSymbol: (
         node: usize, to: u64, variable: u64, bytes: usize, offset: usize, kind: u32,
     ) after(call) {
-        let work = node_work::variable(call, variable, offset, to, bytes, kind, false);
+        let work = node_work::variable(variable, offset, to, bytes, kind, false);
         changed(call, 0, node, work);
     }
     /// The node writes these rows
@@ -377,14 +395,17 @@ mod driver {
         }
         /// A node of any type
         fn cuGraphAddNode_v2 | cuGraphAddNode_v3: (
-            node: *mut usize, graph: usize, after: *const usize, data: usize, count: usize,
+            node: *mut usize, graph: usize, after: *const usize, data: EdgeData, count: usize,
             parameters: *const CUgraphNodeParams,
         ) whole(hook, real, origin) {
             // SAFETY: the application's or the runtime's parameters.
             let function = unsafe { node_work::function(parameters) };
             with_kernel(hook, origin, function, || real(node, graph, after, data, count, parameters), |call| {
                 // SAFETY: the call succeeded with them.
-                let work = unsafe { node_work::any(call, parameters) };
+                let work = unsafe {
+                    node_work::count_early(call, data, count);
+                    node_work::any(call, parameters)
+                };
                 added(call, node, graph, (after, count), work);
             })
         }
@@ -409,7 +430,7 @@ mod driver {
         ) after(call) {
             let _ = context;
             // SAFETY: the call succeeded with them.
-            let work = unsafe { node_work::driver_copy(call, parameters) };
+            let work = unsafe { node_work::driver_copy(parameters) };
             added(call, node, graph, (after, count), work);
         }
         /// A node that writes rows
@@ -426,7 +447,7 @@ mod driver {
             node: *mut usize, graph: usize, after: *const usize, count: usize, parameters: usize,
         ) after(call) {
             let _ = parameters;
-            added(call, node, graph, (after, count), NodeWork::Host);
+            added(call, node, graph, (after, count), node_work::host(call));
         }
         /// A node that does what that graph does now
         fn cuGraphAddChildGraphNode: (
@@ -462,16 +483,14 @@ mod driver {
             node: *mut usize, graph: usize, after: *const usize, count: usize, parameters: usize,
         ) after(call) {
             let _ = parameters;
-            let work = node_work::semaphores(call);
-            added(call, node, graph, (after, count), work);
+            added(call, node, graph, (after, count), node_work::waiting());
         }
         /// A node that is a blind spot; later launches come after everything
         fn cuGraphAddBatchMemOpNode: (
             node: *mut usize, graph: usize, after: *const usize, count: usize, parameters: usize,
         ) after(call) {
             let _ = parameters;
-            let work = node_work::values(call);
-            added(call, node, graph, (after, count), work);
+            added(call, node, graph, (after, count), node_work::waiting());
         }
         /// A node that allocates memory, which is valid behind it only
         fn cuGraphAddMemAllocNode: (
@@ -492,30 +511,28 @@ mod driver {
             graph: usize, from: *const usize, to: *const usize, count: usize,
         ) after(call) {
             // SAFETY: the call succeeded with them.
-            unsafe { edges(call, graph, from, to, count, true) };
+            unsafe { edges(call, graph, from, to, (core::ptr::null(), count), true) };
         }
         /// Each of the second nodes comes after one of the first
         fn cuGraphAddDependencies_v2: (
-            graph: usize, from: *const usize, to: *const usize, data: usize, count: usize,
+            graph: usize, from: *const usize, to: *const usize, data: EdgeData, count: usize,
         ) after(call) {
-            let _ = data;
             // SAFETY: the call succeeded with them.
-            unsafe { edges(call, graph, from, to, count, true) };
+            unsafe { edges(call, graph, from, to, (data, count), true) };
         }
         /// None of the second nodes comes after one of the first by itself
         fn cuGraphRemoveDependencies: (
             graph: usize, from: *const usize, to: *const usize, count: usize,
         ) after(call) {
             // SAFETY: the call succeeded with them.
-            unsafe { edges(call, graph, from, to, count, false) };
+            unsafe { edges(call, graph, from, to, (core::ptr::null(), count), false) };
         }
         /// None of the second nodes comes after one of the first by itself
         fn cuGraphRemoveDependencies_v2: (
-            graph: usize, from: *const usize, to: *const usize, data: usize, count: usize,
+            graph: usize, from: *const usize, to: *const usize, data: EdgeData, count: usize,
         ) after(call) {
-            let _ = data;
             // SAFETY: the call succeeded with them.
-            unsafe { edges(call, graph, from, to, count, false) };
+            unsafe { edges(call, graph, from, to, (data, count), false) };
         }
         /// The node does this instead
         fn cuGraphNodeSetParams | cuGraphNodeSetParams_v2: (
@@ -546,7 +563,7 @@ mod driver {
         /// The node reads and writes the bytes of this volume
         fn cuGraphMemcpyNodeSetParams: (node: usize, parameters: *const CUDA_MEMCPY3D) after(call) {
             // SAFETY: the call succeeded with them.
-            let work = unsafe { node_work::driver_copy(call, parameters) };
+            let work = unsafe { node_work::driver_copy(parameters) };
             changed(call, 0, node, work);
         }
         /// The node writes these rows

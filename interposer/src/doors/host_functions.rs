@@ -2,7 +2,7 @@
 //! ours, so that what it knows when it runs is recorded before it runs.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use streamcheck_model::{Action, NodeWork, StreamRef};
@@ -99,6 +99,129 @@ unsafe fn take(data: *mut c_void) -> Submission {
     *unsafe { Box::from_raw(data.cast::<Submission>()) }
 }
 
+/// A function that a capture took: it runs at every launch of the graph, so nobody knows when
+/// it has run for the last time, and this is never freed.
+struct Captured {
+    function: usize,
+    data: *mut c_void,
+    hook: &'static Hook,
+    origin: Origin,
+    token: u64,
+    place: Place,
+}
+
+/// How many there are.
+static CAPTURED: AtomicUsize = AtomicUsize::new(0);
+/// So many there may be.
+const MOST_CAPTURED: usize = 1 << 16;
+
+unsafe extern "C-unwind" fn run_captured(data: *mut c_void) {
+    let _outside = thread::Outside::leave();
+    // SAFETY: `submit_captured` made it, and it is never freed.
+    let captured = unsafe { &*data.cast::<Captured>() };
+    if let Some(call) = Call::enter(captured.hook, captured.origin) {
+        call.finish(|call| {
+            let token = captured.token;
+            // CUDA is asked nothing inside a host function, which may not call it.
+            place::at(captured.place, || {
+                call.record(Action::HostFunctionStarted { token });
+            });
+        });
+    }
+    // SAFETY: the application's own function with its own data.
+    unsafe { core::mem::transmute::<usize, HostFunction>(captured.function)(captured.data) }
+}
+
+/// Submits a function to a stream that captures. When a callback runs, is not seen.
+fn submit_captured(
+    call: &Call,
+    kind: Kind,
+    stream: usize,
+    (function, data): (usize, *mut c_void),
+    real: impl Fn(usize, *mut c_void) -> u32,
+) -> u32 {
+    let room = |count: usize| (count < MOST_CAPTURED).then_some(count + 1);
+    let seen =
+        matches!(kind, Kind::Function) && CAPTURED.fetch_update(Relaxed, Relaxed, room).is_ok();
+    if !seen {
+        let status = real(function, data);
+        if status == 0 {
+            call.finish(|call| {
+                unseen(call);
+                call.captured(stream, NodeWork::Host);
+            });
+        }
+        return status;
+    }
+    call.finish(|_| place::learn());
+    let captured = Box::into_raw(Box::new(Captured {
+        function,
+        data,
+        hook: call.hook,
+        origin: call.origin,
+        token: NEXT_TOKEN.fetch_add(1, Relaxed),
+        place: thread::block().place(),
+    }));
+    let status = real(run_captured as *const () as usize, captured.cast());
+    if status == 0 {
+        // SAFETY: never freed from here on.
+        let token = unsafe { (*captured).token };
+        call.finish(|call| {
+            call.record_on(stream, |stream| Action::HostFunctionEnqueued {
+                stream,
+                token,
+            });
+        });
+    } else {
+        CAPTURED.fetch_sub(1, Relaxed);
+        // SAFETY: the call failed, so there is no node that has it.
+        drop(unsafe { Box::from_raw(captured) });
+    }
+    status
+}
+
+/// A host function of a graph of which it is not seen when it runs.
+pub(super) fn unseen(call: &Call) {
+    call.blind_spot("graph-host-function", call.hook.api());
+}
+
+/// What a host node's parameters begin with (driver_types.h; the driver's are the same).
+#[repr(C)]
+struct HostNode {
+    function: usize,
+    data: *mut c_void,
+}
+
+/// Puts the application's function where CUDA has told it of ours.
+///
+/// # Safety
+/// A call that succeeded wrote the node's parameters.
+unsafe fn tell_own(node: *mut HostNode) {
+    // SAFETY: the caller's promise; with our function comes the data that was made with it.
+    unsafe {
+        if (*node).function == run_captured as *const () as usize {
+            let captured = &*(*node).data.cast::<Captured>();
+            (*node).function = captured.function;
+            (*node).data = captured.data;
+        }
+    }
+}
+
+/// The same where a node may be of any type: behind the type there are 16 bytes.
+///
+/// # Safety
+/// A call that succeeded wrote the node's parameters.
+unsafe fn tell_own_of(node: *mut u32) {
+    /// `cudaGraphNodeTypeHost` (driver_types.h; the driver's is the same).
+    const HOST: u32 = 3;
+    // SAFETY: the caller's promise.
+    unsafe {
+        if *node == HOST {
+            tell_own(node.add(4).cast());
+        }
+    }
+}
+
 /// How the application's function is called.
 #[derive(Clone, Copy)]
 enum Kind {
@@ -124,14 +247,8 @@ fn submit(
     if function == 0 {
         return real(function, data);
     }
-    // A captured function runs once for each launch of the graph, not once: when it does, is
-    // not seen.
     if capture::holds(&call, stream) {
-        let status = real(function, data);
-        if status == 0 {
-            call.finish(|call| call.captured(stream, NodeWork::Host));
-        }
-        return status;
+        return submit_captured(&call, kind, stream, (function, data), real);
     }
     call.finish(|_| place::learn());
     let entry = Arc::new(Entry {
@@ -166,6 +283,18 @@ fn submit(
 }
 
 hooks! { Runtime:
+    /// Nothing: it tells the application's own function
+    fn cudaGraphHostNodeGetParams: (node: usize, parameters: *mut HostNode) after(call) {
+        let _ = (call, node);
+        // SAFETY: the call succeeded and wrote them.
+        unsafe { tell_own(parameters) };
+    }
+    /// Nothing: of a host node, it tells the application's own function
+    fn cudaGraphNodeGetParams: (node: usize, parameters: *mut u32) after(call) {
+        let _ = (call, node);
+        // SAFETY: the call succeeded and wrote them.
+        unsafe { tell_own_of(parameters) };
+    }
     /// In stream order; when it runs the host knows what came before it in the stream
     fn cudaLaunchHostFunc | cudaLaunchHostFunc_ptsz: (stream: usize, user: usize, data: *mut c_void) whole(hook, real, origin) {
         submit(Kind::Function, hook, origin, stream, user, data, |user, data| real(stream, user, data))
@@ -191,6 +320,18 @@ mod driver {
     use super::*;
 
     hooks! { Driver:
+        /// Nothing: it tells the application's own function
+        fn cuGraphHostNodeGetParams: (node: usize, parameters: *mut HostNode) after(call) {
+            let _ = (call, node);
+            // SAFETY: the call succeeded and wrote them.
+            unsafe { tell_own(parameters) };
+        }
+        /// Nothing: of a host node, it tells the application's own function
+        fn cuGraphNodeGetParams: (node: usize, parameters: *mut u32) after(call) {
+            let _ = (call, node);
+            // SAFETY: the call succeeded and wrote them.
+            unsafe { tell_own_of(parameters) };
+        }
         /// In stream order; when it runs the host knows what came before it in the stream
         fn cuLaunchHostFunc | cuLaunchHostFunc_ptsz: (stream: usize, user: usize, data: *mut c_void) whole(hook, real, origin) {
             submit(Kind::Function, hook, origin, stream, user, data, |user, data| real(stream, user, data))

@@ -6,7 +6,9 @@ use cudarc::driver::sys::{CUDA_MEMCPY3D, CUgraphNodeParams};
 use cudarc::runtime::sys::{cudaGraphNodeParams, cudaMemAllocNodeParams, cudaMemcpy3DParms};
 use streamcheck_model::{Direction, Handle, NodeWork, Region};
 
+use super::captures::EdgeData;
 use super::copies::{direction, symbol_address};
+use super::host_functions;
 use super::launches::{Arguments, Extra};
 use super::volumes::{self, Described};
 use crate::call::Call;
@@ -26,22 +28,16 @@ pub(super) fn may_wait() -> bool {
     WAITS.load(Relaxed)
 }
 
-/// A node that cannot be seen into.
-pub(super) fn unknown(call: &Call, kind: &str) -> NodeWork {
-    call.blind_spot(kind, call.hook.api());
+/// A node that may wait for what other streams, devices and processes do.
+pub(super) fn waiting() -> NodeWork {
+    waits();
     NodeWork::Unknown
 }
 
-/// A node that waits for, or signals, what other devices and processes signal and wait for.
-pub(super) fn semaphores(call: &Call) -> NodeWork {
-    waits();
-    unknown(call, "graph-semaphore-node")
-}
-
-/// A node that writes values or waits for them.
-pub(super) fn values(call: &Call) -> NodeWork {
-    waits();
-    unknown(call, "graph-value-node")
+/// A node that calls a host function.
+pub(super) fn host(call: &Call) -> NodeWork {
+    host_functions::unseen(call);
+    NodeWork::Host
 }
 
 pub(super) fn records(event: usize) -> NodeWork {
@@ -203,7 +199,6 @@ pub(super) fn linear(to: u64, from: u64, bytes: usize, kind: u32) -> NodeWork {
 
 /// A copy whose one side is a device variable, `offset` bytes into it.
 pub(super) fn variable(
-    call: &Call,
     variable: u64,
     offset: usize,
     other: u64,
@@ -214,32 +209,32 @@ pub(super) fn variable(
     match symbol_address(variable).map(|address| address.wrapping_add(offset as u64)) {
         Some(inside) if to_variable => linear(inside, other, bytes, kind),
         Some(inside) => linear(other, inside, bytes, kind),
-        None => unknown(call, "symbol-copy"),
+        None => NodeWork::Unknown,
     }
 }
 
-fn volume(call: &Call, (to, from, extent, direction): Described) -> NodeWork {
+fn volume((to, from, extent, direction): Described) -> NodeWork {
     match extent {
         Some(extent) if to.is_some() || from.is_some() => match volumes::parts(to, from, extent) {
             Some(parts) => copy(parts, direction),
-            None => unknown(call, "volume-copy"),
+            None => NodeWork::Unknown,
         },
-        _ => unknown(call, "array-copy"),
+        _ => NodeWork::Unknown,
     }
 }
 
 /// # Safety
 /// `parameters` are those that a call took with success.
-pub(super) unsafe fn runtime_copy(call: &Call, parameters: *const cudaMemcpy3DParms) -> NodeWork {
+pub(super) unsafe fn runtime_copy(parameters: *const cudaMemcpy3DParms) -> NodeWork {
     // SAFETY: the caller's promise.
-    volume(call, unsafe { volumes::runtime_copy(parameters) })
+    volume(unsafe { volumes::runtime_copy(parameters) })
 }
 
 /// # Safety
 /// `parameters` are those that a call took with success.
-pub(super) unsafe fn driver_copy(call: &Call, parameters: *const CUDA_MEMCPY3D) -> NodeWork {
+pub(super) unsafe fn driver_copy(parameters: *const CUDA_MEMCPY3D) -> NodeWork {
     // SAFETY: the caller's promise.
-    volume(call, unsafe { volumes::driver_copy(parameters) })
+    volume(unsafe { volumes::driver_copy(parameters) })
 }
 
 const _: () = {
@@ -328,23 +323,21 @@ pub(super) unsafe fn any<P: AnyNode>(call: &Call, parameters: *const P) -> NodeW
         match kind {
             KERNEL if P::DRIVER => KernelNode::driver(inside.cast(), true),
             KERNEL => KernelNode::runtime(inside.cast()),
-            1 if P::DRIVER => driver_copy(call, inside.add(16).cast()),
-            1 => runtime_copy(call, inside.add(16).cast()),
+            1 if P::DRIVER => driver_copy(inside.add(16).cast()),
+            1 => runtime_copy(inside.add(16).cast()),
             2 => FillNode::work(inside.cast()),
-            3 => NodeWork::Host,
+            3 => host(call),
             4 => child(first.read()),
             5 => NodeWork::Empty,
             6 => waits_for(first.read()),
             7 => records(first.read()),
-            8 | 9 => semaphores(call),
+
             10 => allocation(inside.cast()),
             11 => free(first.read() as u64),
-            12 => values(call),
+
             13 => conditional(first),
-            _ => {
-                waits();
-                unknown(call, "graph-node")
-            }
+            // Semaphores, values, and what there may be in time to come.
+            _ => waiting(),
         }
     }
 }
@@ -384,6 +377,23 @@ pub(super) unsafe fn handles(list: *const usize, count: usize) -> Vec<Handle> {
     // SAFETY: the caller's promise.
     let one = |index| Handle(unsafe { list.add(index).read() } as u64);
     (0..count).map(one).collect()
+}
+
+/// Counts edges between kernels of which the later one may begin before the earlier one ends
+/// (`cudaGraphDependencyTypeProgrammatic`, driver_types.h; the driver's is the same). They are
+/// taken for whole ones.
+///
+/// # Safety
+/// `data` is null or has that of `count` edges.
+pub(super) unsafe fn count_early(call: &Call, data: EdgeData, count: usize) {
+    const PROGRAMMATIC: u8 = 1;
+    if data.is_null() {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    if (0..count).any(|index| unsafe { (*data.add(index))[2] } == PROGRAMMATIC) {
+        call.blind_spot("programmatic-dependent-launch", call.hook.api());
+    }
 }
 
 /// # Safety

@@ -111,11 +111,17 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, 
     return 0;
 }
 
+/* One capture at a time, and how often anything was asked in one. */
+static cudaStream_t capturing;
+int standin_asked;
+static void asked(void) { standin_asked += capturing != NULL; }
+
 struct attributes { int type, device; void *device_address, *host_address; long reserved[8]; };
 /* Fails for memory whose first byte is 'f', says that it is a device's for 'd' and host memory that
  * was never registered for the rest. */
 cudaError_t cudaPointerGetAttributes(struct attributes *attributes, const void *pointer) {
     const char first = *(const char *)pointer;
+    asked();
     if (first == 'f') return result(1);
     *attributes = (struct attributes){.type = first == 'd' ? 2 : 0};
     return 0;
@@ -134,10 +140,12 @@ cudaError_t cudaWaitExternalSemaphoresAsync(const void *semaphores, const void *
     return 0;
 }
 
-/* One capture at a time. */
-static cudaStream_t capturing;
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, int mode) { (void)mode; capturing = stream; return 0; }
-cudaError_t cudaStreamIsCapturing(cudaStream_t stream, int *state) { *state = stream == capturing; return 0; }
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, int *state) {
+    asked();
+    *state = stream == capturing;
+    return 0;
+}
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, void **graph) {
     if (stream != capturing) return result(903);
     capturing = NULL;
@@ -151,6 +159,7 @@ int standin_parameters = 1;
 #ifndef BEFORE_12_4
 cudaError_t cudaFuncGetParamInfo(const void *kernel, size_t index, size_t *offset, size_t *size) {
     (void)kernel;
+    asked();
     if (index >= (size_t)standin_parameters) return result(1);
     *offset = index * 8;
     *size = 8;

@@ -12,6 +12,7 @@ cudaError_t cudaWaitExternalSemaphoresAsync(const void *, const void *, unsigned
 cudaError_t cudaStreamBeginCapture(cudaStream_t, int);
 cudaError_t cudaStreamEndCapture(cudaStream_t, void **);
 cudaError_t cudaGraphLaunch(void *, cudaStream_t);
+extern int standin_asked;
 cudaError_t cudaHostRegister(void *, size_t, unsigned);
 cudaError_t cudaHostUnregister(void *);
 cudaError_t cudaLaunchKernelExC(const void *, const void *, void **);
@@ -92,12 +93,15 @@ int main(int count, char **arguments) {
         launch(one, 6, is(name, "early"));
     } else if (is(name, "capture")) {
         void *graph;
+        char buffer[64] = "";
         cudaMallocAsync(&pointer, 1024, two);
         cudaStreamBeginCapture(one, 0);
         if (cudaStreamEndCapture(two, &graph) != 903) return 1;
         /* Still captured: it does not run now. */
         fill(pointer, one);
+        cudaMemcpyAsync(pointer, buffer, sizeof buffer, 1, one);
         if (cudaStreamEndCapture(one, &graph)) return 2;
+        if (standin_asked) return 6;
         /* From here on, all runs. */
         if (count > 2) fill(pointer, one);
     } else if (is(name, "unregister") || is(name, "halves")) {

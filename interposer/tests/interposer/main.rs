@@ -5,6 +5,7 @@ mod coverage;
 mod execs;
 mod exits;
 mod exports;
+mod graphs;
 mod images;
 mod log;
 mod order;

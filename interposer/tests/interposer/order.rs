@@ -79,7 +79,7 @@ fn an_array_copy_to_the_host_waits() {
 fn a_graph_launch_takes_its_place_in_the_legacy_stream() {
     let (rules, report) = scenario(&["graph"], &[]);
     assert!(rules.is_empty(), "{rules:?}");
-    assert_eq!(blind(&report, "graph-launch"), 1);
+    assert_eq!(blind(&report, "graph-of-unknown-origin"), 1);
 }
 
 #[test]
