@@ -28,7 +28,7 @@ use streamcheck_image::{
 };
 
 use crate::room::with_room;
-use crate::{call, driver, objects, provider, recorder};
+use crate::{call, capture, driver, objects, provider, recorder};
 
 /// How many bytes of images and names are kept at most. A kernel whose image did not fit is
 /// counted as one of unknown parameters.
@@ -711,7 +711,8 @@ pub(crate) fn name(function: u64) -> Option<String> {
 /// # Safety
 /// The wrapper's module is loaded.
 pub(crate) unsafe fn layout(function: u64, wrapper: u64, name: Option<&str>) -> Option<Vec<Param>> {
-    if !needed() {
+    // While a stream captures, no other is asked.
+    if !needed() && !capture::any() {
         return None;
     }
     // SAFETY: the caller's promise.
