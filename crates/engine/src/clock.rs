@@ -183,6 +183,12 @@ impl Frontier {
         &self.clock.awaits
     }
 
+    /// Whether everything up to `epoch` happens before it, on NVIDIA's word.
+    pub(crate) fn promises(&self, epoch: Epoch) -> bool {
+        let own = epoch.slot == self.epoch.slot && epoch.time <= self.epoch.time;
+        own || self.clock.promised().get(epoch.slot) >= epoch.time
+    }
+
     /// The same, for whom it only may come before: that ends no wait.
     pub(crate) fn guessed(mut self) -> Self {
         if self.clock.awaits.iter().any(|awaited| !awaited.guessed) {

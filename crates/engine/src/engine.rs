@@ -605,6 +605,7 @@ impl Engine {
             None => (None, OpRef::new(self.sequence, call, None)),
         };
         let holder = self.memory.find(address);
+        self.end_lease(holder);
         let free = Free {
             order: &self.order,
             stream,
@@ -766,7 +767,7 @@ impl Engine {
         }
         let (id, mut op) = self.on_stream(stream, call);
         op.kernel = kernel;
-        if self.order.kind(id) == StreamKind::Legacy {
+        if self.may_serialize(id) {
             let addresses = self.used_addresses(pointers);
             self.serializes(id, op, addresses.into_iter(), found);
         }
@@ -794,6 +795,7 @@ impl Engine {
             }
             if plain
                 && let Some(allocation) = block.and_then(|id| self.memory.as_live_mut(id))
+                && allocation.lease.is_none()
                 && allocation.shadow.again(address, shift, mode, access)
             {
                 allocation.used(access);
@@ -858,23 +860,38 @@ impl Engine {
 
     /// Reports work on the legacy stream that holds up others.
     pub(crate) fn serializes(
-        &self,
+        &mut self,
         id: StreamId,
         op: OpRef,
         addresses: impl Iterator<Item = u64>,
         found: &mut Vec<Violation>,
     ) {
-        if self.order.kind(id) == StreamKind::Legacy
-            && self.levels.of(RuleCode::SC202) != Level::Off
-        {
-            let addresses: SmallVec<[u64; 8]> = addresses.collect();
-            found.extend(sc202_default_stream_serialization::check(
-                &self.order,
-                &self.memory,
-                op,
-                &addresses,
-            ));
+        if !self.may_serialize(id) {
+            return;
         }
+        let addresses: SmallVec<[u64; 8]> = addresses.collect();
+        for address in &addresses {
+            let block = self.memory.find(*address);
+            self.end_lease(block);
+        }
+        found.extend(sc202_default_stream_serialization::check(
+            &self.order,
+            &self.memory,
+            op,
+            &addresses,
+        ));
+    }
+
+    /// Whether work on this stream holds up others, which is looked for.
+    #[inline]
+    pub(crate) fn may_serialize(&self, id: StreamId) -> bool {
+        self.order.kind(id) == StreamKind::Legacy
+            && self.levels.of(RuleCode::SC202) != Level::Off
+            && self
+                .order
+                .pending_before_legacy(self.order.context(id))
+                .next()
+                .is_some()
     }
 
     /// Checks and remembers what an operation touches.
@@ -948,6 +965,7 @@ impl Engine {
             signals,
             over,
         } = *touch;
+        self.end_lease(block);
         let used = Use {
             order: &self.order,
             stream: id,

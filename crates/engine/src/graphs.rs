@@ -263,6 +263,12 @@ impl Graphs {
         }
     }
 
+    /// The executable graph of this identity, if it is in the table.
+    pub(crate) fn exec_by_id(&mut self, id: (Handle, u64)) -> Option<&mut Exec> {
+        let exec = self.execs.get_mut(&id.0)?.as_deref_mut()?;
+        (exec.id == id).then_some(exec)
+    }
+
     pub(crate) fn owner(&self, owner: Owner) -> Option<&Owned> {
         self.owners.get(&owner)
     }

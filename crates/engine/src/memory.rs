@@ -29,6 +29,8 @@ pub(crate) struct Allocation {
     pub(crate) in_graphs: bool,
     /// A launch of a graph allocated it.
     pub(crate) by_graph: bool,
+    /// The executable graph that alone has used it since its touches were put down here.
+    pub(crate) lease: Option<Box<Lease>>,
     /// The block that ended where this one begins when either was placed.
     before: Option<BlockId>,
     /// The allocating call, and for stream-ordered memory when it happens.
@@ -39,6 +41,19 @@ pub(crate) struct Allocation {
     pub(crate) shadow: Shadow,
     /// The block that the pool recycled to make this one.
     pub(crate) recycled: Option<Box<Past>>,
+}
+
+/// A block that one executable graph alone uses. Its launches touch the block again and
+/// again and find what the first of them found, so only the newest counts, and that is put
+/// down when somebody else comes.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    /// The executable graph: its handle, and its identity.
+    pub(crate) exec: (Handle, u64),
+    /// The launch that was put down.
+    pub(crate) launch: u64,
+    /// Which of its touches are of this block.
+    pub(crate) touches: SmallVec<[u32; 4]>,
 }
 
 /// What is left of a freed block: enough to tell who may still use it.
@@ -77,6 +92,7 @@ impl Allocation {
             leaked: false,
             in_graphs: false,
             by_graph: false,
+            lease: None,
             before: None,
             birth,
             uses: SmallVec::new(),
@@ -278,6 +294,10 @@ pub(crate) struct Memory {
     weight: usize,
     /// Freed blocks forgotten to stay within [`Memory::CAP`].
     pub(crate) evicted: u64,
+    /// Rises whenever there may be memory where there was none.
+    pub(crate) extents: u64,
+    /// Leases that have ended.
+    pub(crate) ended: Vec<Box<Lease>>,
 }
 
 impl Memory {
@@ -360,6 +380,7 @@ impl Memory {
                 self.weight -= past.as_ref().map_or(0, |past| past.weight());
                 allocation.recycled = past.filter(|past| recycles(past));
                 allocation.before = block.allocation.before;
+                self.ended.extend(block.allocation.lease.take());
                 block.allocation = allocation;
                 block.state = State::Live;
                 return;
@@ -376,6 +397,7 @@ impl Memory {
             }
         }
         allocation.recycled = newest.filter(|past| recycles(past));
+        self.extents += 1;
         let id = self.blocks.insert(Block::live(allocation));
         let place = self.places.insert(start, end, id);
         self.guesses.set(start, id);
@@ -405,6 +427,7 @@ impl Memory {
     fn drop_at(&mut self, place: Place) -> Option<Box<Past>> {
         let id = self.places.remove_at(place);
         let block = &mut self.blocks[id];
+        self.ended.extend(block.allocation.lease.take());
         if block.state == State::Leaving {
             block.state = State::Displaced;
             return None;

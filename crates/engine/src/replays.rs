@@ -12,10 +12,10 @@ use streamcheck_model::{Call, FreeKind, Handle, MemoryKind, Mode, NodeWork, Stre
 use crate::clock::Frontier;
 use crate::engine::{Engine, Touch};
 use crate::graphs::{Bound, Graph, GraphAllocation, Graphs, Owner, Sort, Work, sort_of};
-use crate::memory::Allocation;
+use crate::memory::{Allocation, BlockId, Lease, Memory};
 use crate::nodes::Nodes;
 use crate::op::{Access, OpRef};
-use crate::order::StreamId;
+use crate::order::{Order, StreamId};
 use crate::rules::violation::{Free, Violation};
 use crate::rules::{self, RuleCode, sc110_graph_lifetime};
 use crate::shadow::Footprint;
@@ -30,6 +30,57 @@ struct ExecTouch {
     possible: bool,
     /// The first node that does so.
     node: OpRef,
+}
+
+impl ExecTouch {
+    fn does(&self) -> Touch {
+        Touch {
+            signals: self.possible,
+            ..Touch::new(self.footprint, self.mode)
+        }
+    }
+
+    /// A launch, as what this node does in it.
+    fn at(&self, launch: Access) -> Access {
+        let op = OpRef {
+            kernel: self.node.kernel,
+            replayed: true,
+            ..launch.op
+        };
+        Access { op, ..launch }
+    }
+}
+
+/// Puts the newest launch down in a block of which a lease ends; how many accesses had to be
+/// forgotten for it.
+fn put_down(order: &Order, block: &mut Allocation, exec: &Exec, lease: &Lease) -> u64 {
+    let Some((frontier, launch)) = &exec.last else {
+        return 0;
+    };
+    if launch.op.sequence == lease.launch {
+        return 0;
+    }
+    let mut forgotten = 0;
+    for touch in &lease.touches {
+        let touch = &exec.plan.touches[*touch as usize];
+        let access = touch.at(*launch);
+        block.used(access);
+        if !touch.possible {
+            forgotten += block.shadow.add(
+                touch.footprint,
+                touch.mode,
+                access,
+                |old| frontier.promises(old.epoch),
+                |old| order.host_knows(old.epoch),
+            );
+        }
+    }
+    forgotten
+}
+
+/// Whether there is no memory at an address, nor was.
+fn live_nowhere(memory: &Memory, block: Option<BlockId>, address: u64) -> bool {
+    block.is_none() && memory.freed(address).is_none()
 }
 
 /// What a launch does.
@@ -61,8 +112,15 @@ pub(crate) struct Exec {
     /// What nodes of these sorts touch is not known.
     doubted: SmallVec<[Sort; 3]>,
     plan: Plan,
-    /// All up to its last launch.
-    last: Option<Frontier>,
+    /// Its handle, and a number that is never given out twice.
+    pub(crate) id: (Handle, u64),
+    /// All up to its last launch, and that launch.
+    last: Option<(Frontier, Access)>,
+    /// The touches to look at in the next launch, those elsewhere having found nothing and
+    /// being leased; see [`Lease`].
+    dirty: Vec<u32>,
+    /// Touches of no memory, and [`Memory::extents`](crate::memory::Memory) then.
+    nowhere: (Vec<u32>, u64),
 }
 
 impl Exec {
@@ -75,8 +133,9 @@ impl Exec {
         self.nodes.list.iter().map(|node| &node.work).chain(source)
     }
 
-    fn new(graphs: &Graphs, source: Arc<Graph>, auto_free: bool) -> Self {
+    fn new(graphs: &mut Graphs, handle: Handle, source: Arc<Graph>, auto_free: bool) -> Self {
         Self {
+            id: (handle, graphs.new_graph().id),
             nodes: Nodes::of(graphs, &source),
             doubted: source.doubted.clone(),
             source,
@@ -85,6 +144,8 @@ impl Exec {
             stale: false,
             plan: Plan::default(),
             last: None,
+            dirty: Vec::new(),
+            nowhere: (Vec::new(), 0),
         }
     }
 
@@ -144,6 +205,9 @@ impl Exec {
             .into_iter()
             .map(|place| (all[place as usize], freed[place as usize]))
             .collect();
+        plan.touches.sort_by_key(|touch| touch.footprint.address());
+        self.dirty = (0..plan.touches.len() as u32).collect();
+        self.nowhere = (Vec::new(), 0);
         self.plan = plan;
         self.stale = false;
     }
@@ -158,7 +222,7 @@ impl Engine {
         found: &mut Vec<Violation>,
     ) {
         self.sweep_owners();
-        self.graphs.execs.remove(&exec);
+        self.exec_destroyed(exec);
         let Some(graph) = self.graphs.get(graph).cloned() else {
             self.blind_spot("graph-of-unknown-origin", call.api);
             return;
@@ -167,7 +231,7 @@ impl Engine {
             self.blind_spot("graphs-beyond-the-limit", call.api);
             return;
         }
-        let made = Exec::new(&self.graphs, graph, auto_free);
+        let made = Exec::new(&mut self.graphs, exec, graph, auto_free);
         let made = self.judged(made, found);
         self.graphs.execs.insert(exec, Some(Box::new(made)));
     }
@@ -185,14 +249,14 @@ impl Engine {
         found: &mut Vec<Violation>,
     ) {
         self.sweep_owners();
-        let known = self.graphs.execs.get_mut(&exec).and_then(Option::take);
+        let known = self.take_out(exec);
         let (Some(old), Some(graph)) = (known, self.graphs.get(graph).cloned()) else {
             // What it does now nobody knows.
             self.graphs.execs.remove(&exec);
             self.blind_spot("graph-of-unknown-origin", call.api);
             return;
         };
-        let mut new = Exec::new(&self.graphs, graph.clone(), old.auto_free);
+        let mut new = Exec::new(&mut self.graphs, exec, graph.clone(), old.auto_free);
         // Its nodes are still named by the handles of the graph that it was made of.
         if new.nodes.places.len() == old.nodes.places.len() {
             new.source = old.source;
@@ -284,7 +348,77 @@ impl Engine {
     }
 
     pub(crate) fn exec_destroyed(&mut self, exec: Handle) {
+        self.take_out(exec);
         self.graphs.execs.remove(&exec);
+    }
+
+    /// Takes an executable graph out of the table, with no lease left.
+    fn take_out(&mut self, handle: Handle) -> Option<Box<Exec>> {
+        let mut exec = self.graphs.execs.get_mut(&handle)?.take()?;
+        self.end_leases(&mut exec);
+        Some(exec)
+    }
+
+    /// Ends all leases of an executable graph that is out of the table.
+    fn end_leases(&mut self, exec: &mut Exec) {
+        for touch in 0..exec.plan.touches.len() {
+            let address = exec.plan.touches[touch].footprint.address();
+            let Some(block) = self.memory.find(address) else {
+                continue;
+            };
+            let leased = self.memory.as_live_mut(block);
+            let leased = leased.filter(|block| {
+                block
+                    .lease
+                    .as_ref()
+                    .is_some_and(|lease| lease.exec == exec.id)
+            });
+            if let Some(leased) = leased
+                && let Some(lease) = leased.lease.take()
+            {
+                self.evicted_accesses += put_down(&self.order, leased, exec, &lease);
+                exec.dirty.extend_from_slice(&lease.touches);
+            }
+        }
+    }
+
+    /// Somebody comes to a block, so it is nobody's alone any more.
+    #[inline]
+    pub(crate) fn end_lease(&mut self, block: Option<BlockId>) {
+        if let Some(id) = block
+            && let Some(allocation) = self.memory.as_live_mut(id)
+            && allocation.lease.is_some()
+        {
+            self.end_lease_of(id);
+        }
+    }
+
+    #[cold]
+    fn end_lease_of(&mut self, block: BlockId) {
+        let Some(allocation) = self.memory.as_live_mut(block) else {
+            return;
+        };
+        let Some(lease) = allocation.lease.take() else {
+            return;
+        };
+        if let Some(exec) = self.graphs.exec_by_id(lease.exec) {
+            self.evicted_accesses += put_down(&self.order, allocation, exec, &lease);
+        }
+        self.memory.ended.push(lease);
+    }
+
+    /// Hands the leases that have ended to their executable graphs, of which `exec` is out of
+    /// the table.
+    fn take_in_ended(&mut self, exec: &mut Exec) {
+        for lease in self.memory.ended.drain(..) {
+            let of = match lease.exec == exec.id {
+                true => Some(&mut *exec),
+                false => self.graphs.exec_by_id(lease.exec),
+            };
+            if let Some(of) = of {
+                of.dirty.extend_from_slice(&lease.touches);
+            }
+        }
     }
 
     /// A launch that is captured is a child of the capture's graph.
@@ -312,6 +446,7 @@ impl Engine {
             return;
         };
         if exec.stale {
+            self.end_leases(&mut exec);
             self.judge_inside(&exec.nodes, found);
             exec.plan();
         }
@@ -324,16 +459,20 @@ impl Engine {
             let waited = self.order.wait(id, *event, op);
             self.waited(waited, op, found);
         }
+        if self.may_serialize(id) {
+            self.end_leases(&mut exec);
+        }
         let addresses = exec
             .plan
             .touches
             .iter()
             .map(|touch| touch.footprint.address());
         self.serializes(id, op, addresses, found);
-        let access = self.order.submit_launch(id, exec.last.as_ref(), op);
+        let before = exec.last.as_ref().map(|(before, _)| before);
+        let access = self.order.submit_launch(id, before, op);
         op = access.op;
         self.launch_allocates(call, id, access, &exec, found);
-        self.launch_touches(id, access, &exec, found);
+        self.launch_touches(id, access, &mut exec, found);
         for (address, node) in &exec.plan.frees {
             self.launch_frees(id, access, *address, *node, found);
         }
@@ -344,7 +483,7 @@ impl Engine {
             self.order.record(*event, id, op);
         }
         let last = self.order.frontier(id);
-        if let Some(old) = exec.last.replace(last) {
+        if let Some((old, _)) = exec.last.replace((last, access)) {
             self.order.spare(old);
         }
         self.graphs.execs.insert(handle, Some(exec));
@@ -375,8 +514,12 @@ impl Engine {
             }
             if exec.auto_free {
                 self.free_by_launch(id, replayed, address, None, found);
-            } else if let Some(old) = self.memory.leave(address) {
-                self.memory.bury(old, replayed);
+            } else {
+                let old = self.memory.find(address);
+                self.end_lease(old);
+                if let Some(old) = self.memory.leave(address) {
+                    self.memory.bury(old, replayed);
+                }
             }
             self.order
                 .overwritten(address, address.saturating_add(size));
@@ -426,6 +569,7 @@ impl Engine {
         let Some(block) = self.memory.find(address) else {
             return;
         };
+        self.end_lease(Some(block));
         let judged = Free {
             order: &self.order,
             stream: Some(id),
@@ -456,39 +600,65 @@ impl Engine {
         }
     }
 
+    /// Checks what a launch touches. A block that nobody else has touched since an earlier
+    /// launch found nothing there is passed over: this launch comes after that one, and knows
+    /// all that it knew.
     fn launch_touches(
         &mut self,
         id: StreamId,
         access: Access,
-        exec: &Exec,
+        exec: &mut Exec,
         found: &mut Vec<Violation>,
     ) {
+        self.take_in_ended(exec);
+        // What an access of unknown order leaves behind is less than what others do.
+        let leases = !access.op.order_unknown && !self.order.remembers_values();
+        if !leases {
+            self.end_leases(exec);
+        }
+        if exec.nowhere.1 != self.memory.extents {
+            exec.dirty.append(&mut exec.nowhere.0);
+            exec.nowhere.1 = self.memory.extents;
+        }
+        if exec.dirty.is_empty() {
+            return;
+        }
+        let mut dirty = std::mem::take(&mut exec.dirty);
+        dirty.sort_unstable();
+        dirty.dedup();
         let reported = found.len();
-        for touch in &exec.plan.touches {
-            if exec.doubted.contains(&touch.sort) {
-                continue;
+        let mut rest = &dirty[..];
+        while let Some(&first) = rest.first() {
+            let address = exec.plan.touches[first as usize].footprint.address();
+            let block = self.memory.find(address);
+            self.end_lease(block);
+            let live = block.and_then(|block| self.memory.as_live(block));
+            let end = live.map_or(address, Allocation::end);
+            let inside =
+                |touch: &&u32| exec.plan.touches[**touch as usize].footprint.address() < end;
+            let count = rest.iter().take_while(inside).count().max(1);
+            let (group, others) = rest.split_at(count);
+            rest = others;
+            let before = found.len();
+            let mut alone = leases && live.is_some();
+            for touch in group {
+                let touch = exec.plan.touches[*touch as usize];
+                alone &= self.launch_touch(id, access, exec, touch, end, reported, found);
             }
-            let op = OpRef {
-                kernel: touch.node.kernel,
-                replayed: true,
-                ..access.op
-            };
-            let access = Access { op, ..access };
-            let first = found.len();
-            match touch.bound {
-                Bound::Outside(owner) if self.is_gone(owner) => {
-                    self.uses_freed(access, owner, touch, reported, found);
-                }
-                _ => {
-                    let does = Touch {
-                        signals: touch.possible,
-                        ..Touch::new(touch.footprint, touch.mode)
-                    };
-                    self.touch_from(id, access, &does, reported, found);
-                }
-            }
-            for violation in &mut found[first..] {
-                violation.node = Some(touch.node);
+            alone &= found.len() == before;
+            if alone
+                && let Some(block) = block
+                && let Some(allocation) = self.memory.as_live_mut(block)
+            {
+                allocation.lease = Some(Box::new(Lease {
+                    exec: exec.id,
+                    launch: access.op.sequence,
+                    touches: SmallVec::from_slice(group),
+                }));
+            } else if live_nowhere(&self.memory, block, address) && found.len() == before {
+                exec.nowhere.0.extend_from_slice(group);
+            } else {
+                exec.dirty.extend_from_slice(group);
             }
         }
         // Freed before the launch, and maybe after the node was made.
@@ -497,6 +667,46 @@ impl Engine {
                 violation.rule = RuleCode::SC110;
             }
         }
+    }
+
+    /// Checks and remembers one touch. False if the next launch has to look at it again
+    /// whatever happens.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a touch, of a launch, in a block, with what was found"
+    )]
+    fn launch_touch(
+        &mut self,
+        id: StreamId,
+        access: Access,
+        exec: &Exec,
+        touch: ExecTouch,
+        end: u64,
+        reported: usize,
+        found: &mut Vec<Violation>,
+    ) -> bool {
+        if exec.doubted.contains(&touch.sort) {
+            return false;
+        }
+        let access = touch.at(access);
+        let first = found.len();
+        let again = match touch.bound {
+            Bound::Outside(owner) if self.is_gone(owner) => {
+                self.uses_freed(access, owner, &touch, reported, found);
+                false
+            }
+            _ => {
+                self.touch_from(id, access, &touch.does(), reported, found);
+                match touch.footprint {
+                    Footprint::Pointer(..) => true,
+                    Footprint::Exact(region) => region.end() <= end,
+                }
+            }
+        };
+        for violation in &mut found[first..] {
+            violation.node = Some(touch.node);
+        }
+        again
     }
 
     /// Whether memory that a node was made with was given back, and is not there again as
