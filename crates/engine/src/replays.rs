@@ -54,18 +54,19 @@ impl ExecTouch {
 /// Puts the newest launch down in a block of which a lease ends; how many accesses had to be
 /// forgotten for it.
 fn put_down(order: &Order, block: &mut Allocation, exec: &Exec, lease: &Lease) -> u64 {
-    let Some((frontier, launch)) = &exec.last else {
+    let (Some(frontier), Some(newest)) = (&exec.last, exec.launches.last()) else {
         return 0;
     };
-    if launch.op.sequence == lease.launch {
-        return 0;
-    }
+    let since = |launch: &&Access| launch.op.sequence > lease.launch;
     let mut forgotten = 0;
     for touch in &lease.touches {
         let touch = &exec.plan.touches[*touch as usize];
-        let access = touch.at(*launch);
-        block.used(access);
-        if !touch.possible {
+        for launch in exec.launches.iter().filter(since) {
+            block.used(touch.at(*launch));
+        }
+        if since(&newest) && !touch.possible {
+            // The launches before it are in order, and conflict with nothing more.
+            let access = touch.at(*newest);
             forgotten += block.shadow.add(
                 touch.footprint,
                 touch.mode,
@@ -114,8 +115,10 @@ pub(crate) struct Exec {
     plan: Plan,
     /// Its handle, and a number that is never given out twice.
     pub(crate) id: (Handle, u64),
-    /// All up to its last launch, and that launch.
-    last: Option<(Frontier, Access)>,
+    /// All up to its last launch.
+    last: Option<Frontier>,
+    /// The last launch on each timeline, the newest last.
+    launches: SmallVec<[Access; 1]>,
     /// The touches to look at in the next launch, those elsewhere having found nothing and
     /// being leased; see [`Lease`].
     dirty: Vec<u32>,
@@ -144,6 +147,7 @@ impl Exec {
             stale: false,
             plan: Plan::default(),
             last: None,
+            launches: SmallVec::new(),
             dirty: Vec::new(),
             nowhere: (Vec::new(), 0),
         }
@@ -263,6 +267,7 @@ impl Engine {
         }
         new.changed = new.source.id != graph.id;
         new.last = old.last;
+        new.launches = old.launches;
         let new = self.judged(new, found);
         self.graphs.execs.insert(exec, Some(Box::new(new)));
     }
@@ -468,8 +473,7 @@ impl Engine {
             .iter()
             .map(|touch| touch.footprint.address());
         self.serializes(id, op, addresses, found);
-        let before = exec.last.as_ref().map(|(before, _)| before);
-        let access = self.order.submit_launch(id, before, op);
+        let access = self.order.submit_launch(id, exec.last.as_ref(), op);
         op = access.op;
         self.launch_allocates(call, id, access, &exec, found);
         self.launch_touches(id, access, &mut exec, found);
@@ -483,9 +487,12 @@ impl Engine {
             self.order.record(*event, id, op);
         }
         let last = self.order.frontier(id);
-        if let Some((old, _)) = exec.last.replace((last, access)) {
+        if let Some(old) = exec.last.replace(last) {
             self.order.spare(old);
         }
+        exec.launches
+            .retain(|launch| launch.epoch.slot != access.epoch.slot);
+        exec.launches.push(access);
         self.graphs.execs.insert(handle, Some(exec));
     }
 

@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use smallvec::SmallVec;
 use streamcheck_engine::{Engine, Finding, Levels, RuleCode};
 use streamcheck_model::{
-    Action, Call, Direction, FreeKind, Handle, HostMemory, MemoryKind, Mode, NameId, Operation,
-    Outcome, Pointer, Region, StackId, StreamRef, ThreadId,
+    Action, Call, Direction, Flag, FreeKind, Handle, HostMemory, MemoryKind, Mode, NameId,
+    Operation, Outcome, Pointer, Region, StackId, StreamRef, ThreadId,
 };
 
 /// Streams that capture; one more does not.
@@ -352,5 +352,149 @@ proptest! {
         let eager = Run::new().run(false, &body, &rest);
         let replayed = Run::new().run(true, &body, &rest);
         prop_assert_eq!(eager, replayed);
+    }
+}
+
+/// What happens around many launches.
+#[derive(Clone, Debug)]
+enum Act {
+    Step(Step),
+    Replay {
+        exec: usize,
+        stream: usize,
+    },
+    /// A freed block's address is another's.
+    Reuse {
+        block: usize,
+        stream: usize,
+    },
+    Legacy {
+        block: usize,
+    },
+    Device,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        6 => steps(CAPTURING + 1).prop_map(Act::Step),
+        8 => (0..2usize, prop::sample::select(vec![0, 0, 0, 1, 2, 9]))
+            .prop_map(|(exec, stream)| Act::Replay { exec, stream }),
+        1 => (0..8usize, 0..CAPTURING).prop_map(|(block, stream)| Act::Reuse { block, stream }),
+        1 => (0..8usize).prop_map(|block| Act::Legacy { block }),
+        1 => Just(Act::Device),
+    ]
+}
+
+impl Run {
+    /// Captures a graph and instantiates it.
+    fn capture(&mut self, number: u64, body: &[Step]) {
+        let stream = Self::stream(0);
+        let (graph, exec) = (Handle(0x5000 + number), Handle(0x6000 + number));
+        self.apply(Action::CaptureBegun {
+            stream,
+            graph: Handle(0),
+            dependencies: Vec::new(),
+        });
+        for other in 1..CAPTURING {
+            self.edge(0, other);
+        }
+        for step in body {
+            // What a graph leaves allocated, it could not be launched again with.
+            if !matches!(step, Step::Allocate { .. } | Step::Free { .. }) {
+                self.take(step, true);
+            }
+        }
+        for other in 1..CAPTURING {
+            self.edge(other, 0);
+        }
+        self.apply(Action::CaptureEnded { stream, graph });
+        self.apply(Action::GraphInstantiated {
+            exec,
+            graph,
+            auto_free: false,
+        });
+    }
+
+    fn act(&mut self, act: &Act) -> Vec<Finding> {
+        match *act {
+            Act::Step(ref step) => self.take(step, false),
+            Act::Replay { exec, stream } => {
+                let stream = match stream {
+                    9 => StreamRef::Legacy,
+                    stream => Self::stream(stream),
+                };
+                self.apply(Action::GraphLaunched {
+                    stream,
+                    exec: Handle(0x6000 + exec as u64),
+                })
+            }
+            Act::Reuse { block, stream } => {
+                let freed = self.blocks.iter().filter(|(_, freed)| *freed);
+                let freed: Vec<u64> = freed.map(|(address, _)| *address).collect();
+                let Some(&address) = freed.get(block % freed.len().max(1)) else {
+                    return Vec::new();
+                };
+                for block in &mut self.blocks {
+                    block.1 &= block.0 != address;
+                }
+                self.apply(Action::Allocated {
+                    address,
+                    size: SIZE,
+                    kind: MemoryKind::StreamOrdered,
+                    stream: Some(Self::stream(stream)),
+                    pool: Handle(0),
+                })
+            }
+            Act::Legacy { block } => {
+                let address = self.pick(block).map_or(0, |(_, address)| address);
+                self.apply(Action::Filled {
+                    stream: StreamRef::Legacy,
+                    to: region(address, 0),
+                    synchronous: true,
+                })
+            }
+            Act::Device => self.apply(Action::DeviceSynchronized),
+        }
+    }
+
+    /// The findings of each step, and how often each was made.
+    fn launch_often(
+        mut self,
+        exact: bool,
+        bodies: &[Vec<Step>; 2],
+        acts: &[Act],
+    ) -> (Vec<Verdicts>, Vec<u64>) {
+        // While a value may yet be waited for, every touch is looked at in every launch.
+        if exact {
+            self.apply(Action::ValueWritten {
+                stream: Self::stream(OUTSIDE),
+                flag: Flag::Memory(0xf000_0000),
+                value: 1,
+            });
+        } else {
+            self.apply(Action::Enqueued {
+                stream: Self::stream(OUTSIDE),
+            });
+        }
+        for (number, body) in (0..).zip(bodies) {
+            self.capture(number, body);
+        }
+        let found = acts.iter().map(|act| Self::verdicts(&self.act(act)));
+        let found = found.collect();
+        (found, self.engine.counts().to_vec())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_a_launch_passes_over_would_say_nothing_new(
+        bodies in [prop::collection::vec(body(), 1..8), prop::collection::vec(body(), 1..8)],
+        acts in prop::collection::vec(act(), 1..40),
+    ) {
+        let exact = Run::new().launch_often(true, &bodies, &acts);
+        let leased = Run::new().launch_often(false, &bodies, &acts);
+        prop_assert_eq!(exact, leased);
     }
 }
