@@ -28,7 +28,8 @@ fn destroyed(call: &Call, event: usize) {
 
 pub(super) fn recorded(call: &Call, event: usize, stream: usize) {
     capture::recorded(call, event, stream);
-    if is_shared(event) {
+    // In a capture it is recorded for the capture alone.
+    if is_shared(event) && !capture::holds(call, stream) {
         event_recorded(call, event);
         return;
     }

@@ -252,6 +252,20 @@ static void driven(void) {
     if (cuGraphAddNode_v2(nodes, graph, NULL, NULL, 0, &node)) exit(19);
 }
 
+/* The second kernel may begin before the first one ends. */
+static void early(void) {
+    cudaGraph_t graph;
+    cudaGraphNode_t nodes[3];
+    cudaGraphEdgeData edge = {cudaGraphKernelNodePortProgrammatic, 0, cudaGraphDependencyTypeProgrammatic, {0}};
+    struct any node = any(cudaGraphNodeTypeKernel, &kernel, 0, sizeof kernel);
+    CHECK(cudaGraphCreate(&graph, 0));
+    CHECK(cudaGraphAddKernelNode(&nodes[0], graph, NULL, 0, &kernel));
+    CHECK(cudaGraphAddKernelNode(&nodes[1], graph, NULL, 0, &kernel));
+    CHECK(cudaGraphAddDependencies(graph, nodes, nodes + 1, &edge, 1));
+    CHECK(cudaGraphAddNode(&nodes[2], graph, nodes + 1, &edge, 1, (void *)&node));
+    CHECK(cudaGraphExecDestroy(launched(graph)));
+}
+
 int main(int count, char **words) {
     const char *name = count > 1 ? words[1] : "";
     prepare();
@@ -260,6 +274,7 @@ int main(int count, char **words) {
     if (!strcmp(name, "typed")) typed();
     if (!strcmp(name, "changed")) changed();
     if (!strcmp(name, "driven")) driven();
+    if (!strcmp(name, "early")) early();
     printf("%s\n", name);
     return 0;
 }

@@ -1,5 +1,7 @@
 //! What is recorded of captures and graphs, over the simulated driver and runtime.
 
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
 use streamcheck_model::trace::{Reader, Record};
 use streamcheck_model::{Action, Handle, Mode, NodeWork, Region, StreamRef};
 
@@ -232,11 +234,21 @@ impl Names {
 
 /// What is recorded of graphs in one of the programs of `graphs.c`.
 fn lines(name: &str) -> Vec<String> {
-    let trace = format!("graphs-{name}.trace");
+    seen(name).0
+}
+
+/// The same, and what could not be seen into, as often as it was counted.
+fn seen(name: &str) -> (Vec<String>, Vec<(String, u64)>) {
+    // Tests run side by side.
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    let number = RUNS.fetch_add(1, Relaxed);
+    let trace = format!("graphs-{number}.trace");
+    let json = format!("graphs-{number}.json");
     let mut command = preloaded(simulated_program("graphs"));
     command
         .arg(name)
         .env("LD_LIBRARY_PATH", simulated())
+        .env("STREAMCHECK_JSON", &json)
         .env("STREAMCHECK_TRACE", &trace);
     let run = run(&mut command);
     assert_eq!(
@@ -248,13 +260,22 @@ fn lines(name: &str) -> Vec<String> {
     );
     let file = std::fs::File::open(folder().join(&trace)).expect("a trace");
     let mut names = Names::default();
-    Reader::new(std::io::BufReader::new(file), trace)
+    let text = std::fs::read_to_string(folder().join(json)).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+    let spots = report["summary"]["blind_spots"].as_array().expect("a list");
+    let counted = |spot: &serde_json::Value| {
+        let kind = spot["kind"].as_str().expect("a text").to_owned();
+        (kind, spot["count"].as_u64().expect("a number"))
+    };
+    let spots = spots.iter().map(counted).collect();
+    let lines = Reader::new(std::io::BufReader::new(file), trace)
         .expect("its header is whole")
         .filter_map(|record| match record.expect("every record is whole") {
             Record::Operation(operation) => names.line(&operation.action),
             _ => None,
         })
-        .collect()
+        .collect();
+    (lines, spots)
 }
 
 #[test]
@@ -370,4 +391,28 @@ fn the_drivers_graphs_are_seen() {
         "g1 n3 after []: kernel m1",
     ];
     assert_eq!(lines("driven"), expected);
+}
+
+#[test]
+fn edges_that_start_a_kernel_early_are_counted() {
+    let (lines, spots) = seen("early");
+    assert_eq!(spots, [("programmatic-dependent-launch".to_owned(), 2)]);
+    assert!(
+        lines.contains(&"g0 edges n0-n1 true".to_owned()),
+        "{lines:?}"
+    );
+    assert!(lines.contains(&"g0 n2 after [n1]: kernel m0".to_owned()));
+}
+
+#[test]
+fn what_cannot_be_seen_of_a_graph_is_counted() {
+    let counted = |name: &str| seen(name).1;
+    let spot = |kind: &str, count| (kind.to_owned(), count);
+    assert_eq!(counted("captured"), []);
+    assert_eq!(counted("built"), [spot("graph-host-function", 1)]);
+    assert_eq!(
+        counted("changed"),
+        [spot("graph-node-of-unknown-kind", 1)],
+        "a child that was handed out"
+    );
 }
