@@ -1,8 +1,8 @@
 //! Stream capture: work that a capturing stream takes is a graph's, not the
 //! stream's, and does not run now.
 //!
-//! Which streams capture is known from the calls alone, as CUDA is asked nothing while any
-//! stream does. A call that a broken capture refuses fails, and is not seen; such a capture
+//! Which streams capture is known from the calls alone, as CUDA is asked nothing about memory,
+//! kernels or streams while any does. A call that a broken capture refuses fails, and is not seen; such a capture
 //! lasts until its end, as every other one.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
