@@ -135,3 +135,111 @@ fn a_record_that_was_replaced_is_named_as_the_cause() {
     );
     assert!(!found[0].ordering.contains("last recorded"), "{found:?}");
 }
+
+const CAPTURED: &str = "stream S nonblocking\nstream R nonblocking\np = malloc_async 1024 S\n\
+    capture S\nlaunch step S p\nend_capture S G\ninstantiate G X\n";
+
+#[test]
+fn a_launch_is_told_with_its_node_and_where_that_was_captured() {
+    let (_, found) = run(&format!("{CAPTURED}free_async p S\ngraph_launch S X"));
+    let message = &found[0].message;
+    for part in [
+        "kernel `step` of the graph that cudaGraphLaunch launches on stream 1 uses",
+        "inside 1,024 bytes that cudaFreeAsync on stream 1 (operation 8) has freed",
+        "the node was captured from kernel `step` on stream 1 (operation 5)",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    let stacks: Vec<u32> = found[0].events.iter().map(|event| event.stack.0).collect();
+    assert_eq!(
+        stacks,
+        [5, 3, 8, 9],
+        "the node, the allocation, the free and the launch"
+    );
+    assert!(
+        found[0].help.contains("capture the graph again"),
+        "{}",
+        found[0].help
+    );
+    // What follows a launch tells of the launch.
+    let (_, found) = run(&format!("{CAPTURED}graph_launch S X\nfree_async p R"));
+    let message = &found[0].message;
+    assert!(
+        message.contains("while kernel `step` of the graph that cudaGraphLaunch launches on stream 1 (operation 8)"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_race_inside_a_graph_is_told_with_both_nodes() {
+    let (_, found) = run(
+        "p = malloc 64\ngraph G\nnode G a kernel first p\nnode G b kernel second read:p\n\
+         instantiate G X",
+    );
+    let finding = &found[0];
+    assert!(
+        finding
+            .message
+            .starts_with("kernel `second` and kernel `first` (operation 3)"),
+        "{}",
+        finding.message
+    );
+    assert!(
+        finding.ordering.contains("nodes of one graph"),
+        "{}",
+        finding.ordering
+    );
+    assert!(
+        finding.help.contains("cudaGraphAddDependencies"),
+        "{}",
+        finding.help
+    );
+    let (_, found) = run(
+        "stream S nonblocking\nstream R nonblocking\nevent E\np = malloc 64\ncapture S\nrecord E S\n\
+         wait R E\nlaunch first S p\nlaunch second R p\nend_capture S G\ninstantiate G X",
+    );
+    assert!(
+        found[0]
+            .help
+            .contains("cudaStreamWaitEvent(stream_2, event)"),
+        "{}",
+        found[0].help
+    );
+}
+
+#[test]
+fn what_is_not_known_of_graphs_is_a_blind_spot() {
+    let spots = |program: &str| -> Vec<(String, u64)> {
+        let (engine, found) = run(program);
+        assert!(found.is_empty(), "{found:?}");
+        let spots = engine.summary().blind_spots;
+        spots
+            .into_iter()
+            .map(|spot| (spot.kind, spot.count))
+            .collect()
+    };
+    let other = "graph H\nnode H n kernel k p\n";
+    let changed = format!("{CAPTURED}{other}set X n kernel k p\nfree_async p S\ngraph_launch S X");
+    assert_eq!(
+        spots(&changed),
+        [("graph-node-of-unknown-origin".to_owned(), 1)]
+    );
+    let conditional = "graph B\ngraph G\nnode G c conditional B";
+    assert_eq!(spots(conditional), [("graph-conditional".to_owned(), 1)]);
+    let unknown =
+        "stream S nonblocking\ngraph G\nnode G u unknown\ninstantiate G X\ngraph_launch S X";
+    assert_eq!(
+        spots(unknown),
+        [("graph-node-of-unknown-kind".to_owned(), 1)]
+    );
+}
+
+#[test]
+fn a_launch_counts_what_its_nodes_do() {
+    let (engine, _) = run(
+        "stream S nonblocking\np = malloc 64\ncapture S\nlaunch k S p\nfill S p 8\nlaunch l S\n\
+         end_capture S G\ninstantiate G X\ngraph_launch S X\ngraph_launch S X",
+    );
+    let summary = engine.summary();
+    assert_eq!((summary.launches, summary.copies), (4, 2));
+}
