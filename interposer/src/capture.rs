@@ -2,8 +2,8 @@
 //! stream's, and does not run now.
 //!
 //! Which streams capture is known from the calls alone, as CUDA is asked nothing about memory,
-//! kernels or streams while any does. A call that a broken capture refuses fails, and is not seen; such a capture
-//! lasts until its end, as every other one.
+//! kernels or streams while any does. A call that a broken capture refuses fails, and is not
+//! seen; such a capture lasts until its end, as every other one.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
