@@ -148,6 +148,17 @@ impl Graph {
         places.map(|(place, _)| place).collect()
     }
 
+    /// Whether the two have nodes of the same sorts with the same edges, place by place.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let alike = |(one, other): (&Node, &Node)| {
+            one.before == other.before
+                && one.gone == other.gone
+                && std::mem::discriminant(&*one.work) == std::mem::discriminant(&*other.work)
+                && one.work.sort() == other.work.sort()
+        };
+        self.nodes.len() == other.nodes.len() && self.nodes.iter().zip(&other.nodes).all(alike)
+    }
+
     fn has(&self, sort: Sort) -> bool {
         self.nodes.iter().any(|node| node.work.sort() == Some(sort))
     }

@@ -513,6 +513,12 @@ impl Order {
         self.submit(id, op)
     }
 
+    /// What the stream is given next may wait for anything that was ever submitted.
+    pub(crate) fn come_after_everything(&mut self, id: StreamId) {
+        self.prepare(id);
+        self.learn_everything(id);
+    }
+
     /// All that the stream was given so far, for what is to come after it.
     pub(crate) fn frontier(&mut self, id: StreamId) -> Frontier {
         self.stream_mut(id).line.frontier()

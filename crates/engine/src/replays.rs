@@ -97,16 +97,18 @@ struct Plan {
     hosts: Vec<u64>,
     kernels: u64,
     copies: u64,
+    /// Some of it is not known, and may be a wait.
+    unknown: bool,
 }
 
 /// An executable graph.
 #[derive(Debug)]
 pub(crate) struct Exec {
-    /// The graph that it was made of, as it was then.
+    /// The graph that it was made of, as it was then but for nodes changed since.
     source: Arc<Graph>,
     nodes: Nodes,
     auto_free: bool,
-    /// Its nodes are not those of `source` any more.
+    /// It does not do what `source` does.
     changed: bool,
     /// Nodes changed since the last launch.
     stale: bool,
@@ -153,8 +155,22 @@ impl Exec {
         }
     }
 
+    /// Puts the nodes in a row again; those switched off stay so.
+    fn lay_again(&mut self, graphs: &Graphs) {
+        let old = std::mem::replace(&mut self.nodes, Nodes::of(graphs, &self.source));
+        for (before, now) in old.places.iter().zip(&self.nodes.places) {
+            if let (Some(before), Some(now)) = (before, now) {
+                let enabled = old.list[*before as usize].enabled;
+                self.nodes.list[*now as usize].enabled = enabled;
+            }
+        }
+    }
+
     fn plan(&mut self) {
-        let mut plan = Plan::default();
+        let mut plan = Plan {
+            unknown: self.nodes.unknown,
+            ..Plan::default()
+        };
         let all = &self.nodes.allocations;
         let mut freed = vec![false; all.len()];
         let mut made: Vec<u32> = Vec::new();
@@ -197,6 +213,7 @@ impl Exec {
                 Work::Record(event) => plan.records.push(*event),
                 Work::Wait(event) => plan.waits.push(*event),
                 Work::Host(token) => plan.hosts.extend(*token),
+                Work::Unknown => plan.unknown = true,
                 _ => {}
             }
         }
@@ -260,29 +277,34 @@ impl Engine {
             self.blind_spot("graph-of-unknown-origin", call.api);
             return;
         };
-        let mut new = Exec::new(&mut self.graphs, exec, graph.clone(), old.auto_free);
+        let mut new = Exec::new(&mut self.graphs, exec, graph, old.auto_free);
         // Its nodes are still named by the handles of the graph that it was made of.
-        if new.nodes.places.len() == old.nodes.places.len() {
-            new.source = old.source;
+        // CUDA pairs them by their edges; here they go by their places.
+        if new.source.id != old.source.id {
+            let id = match new.source.is_like(&old.source) {
+                true => old.source.id,
+                false => self.graphs.new_graph().id,
+            };
+            Arc::make_mut(&mut new.source).id = id;
         }
-        new.changed = new.source.id != graph.id;
         new.last = old.last;
         new.launches = old.launches;
         let new = self.judged(new, found);
         self.graphs.execs.insert(exec, Some(Box::new(new)));
     }
 
-    /// The place of a node in an executable graph. What a node of unknown origin does from
-    /// now on is not known, nor what it does no more.
-    fn exec_node(&mut self, exec: Handle, node: Handle) -> Option<u32> {
+    /// The places of a node in the graph that an executable one was made of, and in that.
+    fn exec_node(&self, exec: Handle, node: Handle) -> Option<(u32, u32)> {
         let (_, id, place) = self.graphs.node(node)?;
         let exec = self.graphs.execs.get(&exec)?.as_ref()?;
         if exec.source.id != id {
             return None;
         }
-        exec.nodes.places.get(place as usize).copied().flatten()
+        let listed = exec.nodes.places.get(place as usize).copied().flatten()?;
+        Some((place, listed))
     }
 
+    /// What a node of unknown origin does from now on is not known, nor what it does no more.
     pub(crate) fn exec_node_changed(
         &mut self,
         call: &Call,
@@ -300,23 +322,30 @@ impl Engine {
             _ => op.kernel,
         };
         let op = OpRef { kernel, ..op };
-        exec.changed = true;
         exec.stale = true;
         match place {
-            Some(place) => {
+            Some((place, listed)) => {
                 // What it allocates itself is found by the executable graph's own list.
                 let mut nothing = Graph::default();
-                let work = self.work_of(&mut nothing, work, op, call);
-                let changed = &mut exec.nodes.list[place as usize];
-                if !matches!(work, Work::Allocate(_) | Work::Free { .. } | Work::Child(_)) {
-                    changed.work = Arc::new(work);
-                    changed.op = op;
+                let mut work = self.work_of(&mut nothing, work, op, call);
+                if matches!(work, Work::Allocate(_) | Work::Free { .. }) {
+                    work = Work::Unknown;
+                }
+                let child = matches!(work, Work::Child(_));
+                let work = Arc::new(work);
+                let source = &mut Arc::make_mut(&mut exec.source).nodes[place as usize];
+                source.work = work.clone();
+                source.op = op;
+                if child {
+                    exec.lay_again(&self.graphs);
                 } else {
-                    changed.work = Arc::new(Work::Unknown);
-                    exec.nodes.unknown = true;
+                    let listed = &mut exec.nodes.list[listed as usize];
+                    listed.work = work;
+                    listed.op = op;
                 }
             }
             None => {
+                exec.changed = true;
                 self.blind_spot("graph-node-of-unknown-origin", call.api);
                 if let Some(sort) = sort_of(work)
                     && !exec.doubted.contains(&sort)
@@ -335,9 +364,10 @@ impl Engine {
             return;
         };
         match place {
-            Some(place) => {
-                let node = &mut exec.nodes.list[place as usize];
+            Some((_, listed)) => {
+                let node = &mut exec.nodes.list[listed as usize];
                 exec.stale |= node.enabled != on;
+                exec.changed = true;
                 node.enabled = on;
             }
             None if on => {}
@@ -455,8 +485,9 @@ impl Engine {
             self.judge_inside(&exec.nodes, found);
             exec.plan();
         }
-        if exec.nodes.unknown {
+        if exec.plan.unknown {
             self.blind_spot("graph-with-unknown-nodes", call.api);
+            self.order.come_after_everything(id);
         }
         self.launches += exec.plan.kernels;
         self.copies += exec.plan.copies;

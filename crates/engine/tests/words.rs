@@ -230,7 +230,10 @@ fn what_is_not_known_of_graphs_is_a_blind_spot() {
         "stream S nonblocking\ngraph G\nnode G u unknown\ninstantiate G X\ngraph_launch S X";
     assert_eq!(
         spots(unknown),
-        [("graph-node-of-unknown-kind".to_owned(), 1)]
+        [
+            ("graph-node-of-unknown-kind".to_owned(), 1),
+            ("graph-with-unknown-nodes".to_owned(), 1)
+        ]
     );
 }
 
