@@ -106,7 +106,7 @@ hooks! { Runtime:
         exec: usize, node: usize, parameters: *const cudaMemcpy3DParms,
     ) after(call) {
         // SAFETY: the call succeeded with them.
-        let work = unsafe { node_work::runtime_copy(parameters) };
+        let work = unsafe { node_work::runtime_copy(call, parameters) };
         changed(call, exec, node, work);
     }
     /// In later launches the node reads and writes these bytes
@@ -119,14 +119,14 @@ hooks! { Runtime:
     fn cudaGraphExecMemcpyNodeSetParamsToSymbol: (
         exec: usize, node: usize, variable: u64, from: u64, bytes: usize, offset: usize, kind: u32,
     ) after(call) {
-        let work = node_work::variable(variable, offset, from, bytes, kind, true);
+        let work = node_work::variable(call, variable, offset, from, bytes, kind, true);
         changed(call, exec, node, work);
     }
     /// In later launches the node reads the variable's bytes and writes these
     fn cudaGraphExecMemcpyNodeSetParamsFromSymbol: (
         exec: usize, node: usize, to: u64, variable: u64, bytes: usize, offset: usize, kind: u32,
     ) after(call) {
-        let work = node_work::variable(variable, offset, to, bytes, kind, false);
+        let work = node_work::variable(call, variable, offset, to, bytes, kind, false);
         changed(call, exec, node, work);
     }
     /// In later launches the node writes these rows
@@ -224,7 +224,7 @@ mod driver {
         ) after(call) {
             let _ = context;
             // SAFETY: the call succeeded with them.
-            let work = unsafe { node_work::driver_copy(parameters) };
+            let work = unsafe { node_work::driver_copy(call, parameters) };
             changed(call, exec, node, work);
         }
         /// In later launches the node writes these rows

@@ -191,7 +191,7 @@ hooks! { Runtime:
         node: *mut usize, graph: usize, after: *const usize, count: usize, parameters: *const cudaMemcpy3DParms,
     ) after(call) {
         // SAFETY: the call succeeded with them.
-        let work = unsafe { node_work::runtime_copy(parameters) };
+        let work = unsafe { node_work::runtime_copy(call, parameters) };
         added(call, node, graph, (after, count), work);
     }
     /// A node that reads and writes the bytes
@@ -206,7 +206,7 @@ hooks! { Runtime:
         node: *mut usize, graph: usize, after: *const usize, count: usize,
         variable: u64, from: u64, bytes: usize, offset: usize, kind: u32,
     ) after(call) {
-        let work = node_work::variable(variable, offset, from, bytes, kind, true);
+        let work = node_work::variable(call, variable, offset, from, bytes, kind, true);
         added(call, node, graph, (after, count), work);
     }
     /// A node that reads the variable's bytes and writes the others
@@ -214,7 +214,7 @@ hooks! { Runtime:
         node: *mut usize, graph: usize, after: *const usize, count: usize,
         to: u64, variable: u64, bytes: usize, offset: usize, kind: u32,
     ) after(call) {
-        let work = node_work::variable(variable, offset, to, bytes, kind, false);
+        let work = node_work::variable(call, variable, offset, to, bytes, kind, false);
         added(call, node, graph, (after, count), work);
     }
     /// A node that writes rows
@@ -260,12 +260,12 @@ hooks! { Runtime:
     ) after(call) {
         added(call, node, graph, (after, count), node_work::waits_for(event));
     }
-    /// A node that is a blind spot; later launches come after everything
+    /// A node that is a blind spot; launches come after everything
     fn cudaGraphAddExternalSemaphoresSignalNode | cudaGraphAddExternalSemaphoresWaitNode: (
         node: *mut usize, graph: usize, after: *const usize, count: usize, parameters: usize,
     ) after(call) {
         let _ = parameters;
-        added(call, node, graph, (after, count), node_work::waiting());
+        added(call, node, graph, (after, count), NodeWork::Unknown);
     }
     /// A node that allocates memory, which is valid behind it only
     fn cudaGraphAddMemAllocNode: (
@@ -317,7 +317,7 @@ hooks! { Runtime:
     /// The node reads and writes the bytes of this volume
     fn cudaGraphMemcpyNodeSetParams: (node: usize, parameters: *const cudaMemcpy3DParms) after(call) {
         // SAFETY: the call succeeded with them.
-        let work = unsafe { node_work::runtime_copy(parameters) };
+        let work = unsafe { node_work::runtime_copy(call, parameters) };
         changed(call, 0, node, work);
     }
     /// The node reads and writes these bytes
@@ -328,14 +328,14 @@ hooks! { Runtime:
     fn cudaGraphMemcpyNodeSetParamsToSymbol: (
         node: usize, variable: u64, from: u64, bytes: usize, offset: usize, kind: u32,
     ) after(call) {
-        let work = node_work::variable(variable, offset, from, bytes, kind, true);
+        let work = node_work::variable(call, variable, offset, from, bytes, kind, true);
         changed(call, 0, node, work);
     }
     /// The node reads the variable's bytes and writes these
     fn cudaGraphMemcpyNodeSetParamsFromSymbol: (
         node: usize, to: u64, variable: u64, bytes: usize, offset: usize, kind: u32,
     ) after(call) {
-        let work = node_work::variable(variable, offset, to, bytes, kind, false);
+        let work = node_work::variable(call, variable, offset, to, bytes, kind, false);
         changed(call, 0, node, work);
     }
     /// The node writes these rows
@@ -430,7 +430,7 @@ mod driver {
         ) after(call) {
             let _ = context;
             // SAFETY: the call succeeded with them.
-            let work = unsafe { node_work::driver_copy(parameters) };
+            let work = unsafe { node_work::driver_copy(call, parameters) };
             added(call, node, graph, (after, count), work);
         }
         /// A node that writes rows
@@ -478,19 +478,19 @@ mod driver {
         ) after(call) {
             added(call, node, graph, (after, count), node_work::waits_for(event));
         }
-        /// A node that is a blind spot; later launches come after everything
+        /// A node that is a blind spot; launches come after everything
         fn cuGraphAddExternalSemaphoresSignalNode | cuGraphAddExternalSemaphoresWaitNode: (
             node: *mut usize, graph: usize, after: *const usize, count: usize, parameters: usize,
         ) after(call) {
             let _ = parameters;
-            added(call, node, graph, (after, count), node_work::waiting());
+            added(call, node, graph, (after, count), NodeWork::Unknown);
         }
-        /// A node that is a blind spot; later launches come after everything
+        /// A node that is a blind spot; launches come after everything
         fn cuGraphAddBatchMemOpNode: (
             node: *mut usize, graph: usize, after: *const usize, count: usize, parameters: usize,
         ) after(call) {
             let _ = parameters;
-            added(call, node, graph, (after, count), node_work::waiting());
+            added(call, node, graph, (after, count), NodeWork::Unknown);
         }
         /// A node that allocates memory, which is valid behind it only
         fn cuGraphAddMemAllocNode: (
@@ -563,7 +563,7 @@ mod driver {
         /// The node reads and writes the bytes of this volume
         fn cuGraphMemcpyNodeSetParams: (node: usize, parameters: *const CUDA_MEMCPY3D) after(call) {
             // SAFETY: the call succeeded with them.
-            let work = unsafe { node_work::driver_copy(parameters) };
+            let work = unsafe { node_work::driver_copy(call, parameters) };
             changed(call, 0, node, work);
         }
         /// The node writes these rows

@@ -2,15 +2,10 @@
 
 use streamcheck_model::{Action, Handle};
 
-use super::node_work;
-use super::unseen_order::stream_waits;
 use crate::call::Call;
 use crate::hook::hooks;
 
 fn launched(call: &Call, exec: usize, stream: usize) {
-    if node_work::may_wait() {
-        stream_waits(call, stream);
-    }
     call.record_on(stream, |stream| Action::GraphLaunched {
         stream,
         exec: Handle(exec as u64),

@@ -1,7 +1,5 @@
 //! What the nodes of graphs do, read from the parameters that calls give them.
 
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
 use cudarc::driver::sys::{CUDA_MEMCPY3D, CUgraphNodeParams};
 use cudarc::runtime::sys::{cudaGraphNodeParams, cudaMemAllocNodeParams, cudaMemcpy3DParms};
 use streamcheck_model::{Direction, Handle, NodeWork, Region};
@@ -15,23 +13,10 @@ use crate::call::Call;
 use crate::kernels::{self, Parameters};
 use crate::{recorder, thread};
 
-/// Whether any graph has a node that waits for something out of sight.
-static WAITS: AtomicBool = AtomicBool::new(false);
-
-/// Some graph has a node that may wait, when launched, for something out of sight.
-fn waits() {
-    WAITS.store(true, Relaxed);
-}
-
-/// Whether a launch may wait for something out of sight.
-pub(super) fn may_wait() -> bool {
-    WAITS.load(Relaxed)
-}
-
-/// A node that may wait for what other streams, devices and processes do.
-pub(super) fn waiting() -> NodeWork {
-    waits();
-    NodeWork::Unknown
+/// A node of which the order counts, and the bytes cannot be told.
+fn unseen(call: &Call, kind: &str) -> NodeWork {
+    call.blind_spot(kind, call.hook.api());
+    NodeWork::Empty
 }
 
 /// A node that calls a host function.
@@ -199,6 +184,7 @@ pub(super) fn linear(to: u64, from: u64, bytes: usize, kind: u32) -> NodeWork {
 
 /// A copy whose one side is a device variable, `offset` bytes into it.
 pub(super) fn variable(
+    call: &Call,
     variable: u64,
     offset: usize,
     other: u64,
@@ -209,32 +195,32 @@ pub(super) fn variable(
     match symbol_address(variable).map(|address| address.wrapping_add(offset as u64)) {
         Some(inside) if to_variable => linear(inside, other, bytes, kind),
         Some(inside) => linear(other, inside, bytes, kind),
-        None => NodeWork::Unknown,
+        None => unseen(call, "symbol-copy"),
     }
 }
 
-fn volume((to, from, extent, direction): Described) -> NodeWork {
+fn volume(call: &Call, (to, from, extent, direction): Described) -> NodeWork {
     match extent {
         Some(extent) if to.is_some() || from.is_some() => match volumes::parts(to, from, extent) {
             Some(parts) => copy(parts, direction),
-            None => NodeWork::Unknown,
+            None => unseen(call, "volume-copy"),
         },
-        _ => NodeWork::Unknown,
+        _ => unseen(call, "array-copy"),
     }
 }
 
 /// # Safety
 /// `parameters` are those that a call took with success.
-pub(super) unsafe fn runtime_copy(parameters: *const cudaMemcpy3DParms) -> NodeWork {
+pub(super) unsafe fn runtime_copy(call: &Call, parameters: *const cudaMemcpy3DParms) -> NodeWork {
     // SAFETY: the caller's promise.
-    volume(unsafe { volumes::runtime_copy(parameters) })
+    volume(call, unsafe { volumes::runtime_copy(parameters) })
 }
 
 /// # Safety
 /// `parameters` are those that a call took with success.
-pub(super) unsafe fn driver_copy(parameters: *const CUDA_MEMCPY3D) -> NodeWork {
+pub(super) unsafe fn driver_copy(call: &Call, parameters: *const CUDA_MEMCPY3D) -> NodeWork {
     // SAFETY: the caller's promise.
-    volume(unsafe { volumes::driver_copy(parameters) })
+    volume(call, unsafe { volumes::driver_copy(parameters) })
 }
 
 const _: () = {
@@ -323,8 +309,8 @@ pub(super) unsafe fn any<P: AnyNode>(call: &Call, parameters: *const P) -> NodeW
         match kind {
             KERNEL if P::DRIVER => KernelNode::driver(inside.cast(), true),
             KERNEL => KernelNode::runtime(inside.cast()),
-            1 if P::DRIVER => driver_copy(inside.add(16).cast()),
-            1 => runtime_copy(inside.add(16).cast()),
+            1 if P::DRIVER => driver_copy(call, inside.add(16).cast()),
+            1 => runtime_copy(call, inside.add(16).cast()),
             2 => FillNode::work(inside.cast()),
             3 => host(call),
             4 => child(first.read()),
@@ -337,7 +323,7 @@ pub(super) unsafe fn any<P: AnyNode>(call: &Call, parameters: *const P) -> NodeW
 
             13 => conditional(first),
             // Semaphores, values, and what there may be in time to come.
-            _ => waiting(),
+            _ => NodeWork::Unknown,
         }
     }
 }
