@@ -59,8 +59,20 @@ impl Captures {
         }
     }
 
-    fn is_idle(&self) -> bool {
-        self.open.is_empty() && self.events.is_empty() && self.freeing.is_empty()
+    /// Whether nothing captures that this could be for; an event may stand for a capture
+    /// long after its end.
+    #[inline]
+    fn is_idle(&self, action: &Action) -> bool {
+        let of_events = || {
+            matches!(
+                action,
+                Action::EventCreated { .. }
+                    | Action::EventDestroyed { .. }
+                    | Action::EventRecorded { .. }
+                    | Action::StreamWaited { .. }
+            )
+        };
+        self.open.is_empty() && self.freeing.is_empty() && (self.events.is_empty() || !of_events())
     }
 
     /// The capture ends, with what its streams and events stand for.
@@ -228,7 +240,7 @@ impl Engine {
 
     /// Takes in what a capturing stream is given. False if the action is none of that.
     pub(crate) fn captured(&mut self, call: &Call, action: &Action) -> bool {
-        if self.captures.is_idle() {
+        if self.captures.is_idle(action) {
             return false;
         }
         match *action {

@@ -297,7 +297,7 @@ pub(crate) struct Memory {
     /// Rises whenever there may be memory where there was none.
     pub(crate) extents: u64,
     /// Leases that have ended.
-    pub(crate) ended: Vec<Box<Lease>>,
+    pub(crate) ended: Vec<Lease>,
 }
 
 impl Memory {
@@ -380,7 +380,8 @@ impl Memory {
                 self.weight -= past.as_ref().map_or(0, |past| past.weight());
                 allocation.recycled = past.filter(|past| recycles(past));
                 allocation.before = block.allocation.before;
-                self.ended.extend(block.allocation.lease.take());
+                self.ended
+                    .extend(block.allocation.lease.take().map(|lease| *lease));
                 block.allocation = allocation;
                 block.state = State::Live;
                 return;
@@ -427,7 +428,8 @@ impl Memory {
     fn drop_at(&mut self, place: Place) -> Option<Box<Past>> {
         let id = self.places.remove_at(place);
         let block = &mut self.blocks[id];
-        self.ended.extend(block.allocation.lease.take());
+        self.ended
+            .extend(block.allocation.lease.take().map(|lease| *lease));
         if block.state == State::Leaving {
             block.state = State::Displaced;
             return None;

@@ -439,7 +439,7 @@ impl Engine {
         if let Some(exec) = self.graphs.exec_by_id(lease.exec) {
             self.evicted_accesses += put_down(&self.order, allocation, exec, &lease);
         }
-        self.memory.ended.push(lease);
+        self.memory.ended.push(*lease);
     }
 
     /// Hands the leases that have ended to their executable graphs, of which `exec` is out of
