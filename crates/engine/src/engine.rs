@@ -164,7 +164,7 @@ impl Engine {
                 "forgotten-host-functions",
                 self.order.forgotten_host_functions(),
             ),
-            ("findings-beyond-the-limit", self.unreported),
+            ("findings-not-told", self.unreported),
         ] {
             if count > 0 {
                 blind_spots.push(BlindSpot {
