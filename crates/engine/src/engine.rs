@@ -836,6 +836,15 @@ impl Engine {
             signals,
             over,
         } = *touch;
+        let plain = !(early || signals || over || access.op.order_unknown || self.order.leans());
+        if plain
+            && let Footprint::Exact(region) = footprint
+            && let Some(allocation) = block.and_then(|id| self.memory.as_live_mut(id))
+            && allocation.shadow.again_at(region, mode, access)
+        {
+            allocation.used(access);
+            return;
+        }
         let used = Use {
             order: &self.order,
             stream: id,

@@ -298,11 +298,7 @@ impl Memory {
     /// nothing is allocated or freed.
     #[inline]
     pub(crate) fn find(&mut self, address: u64) -> Option<BlockId> {
-        if let Some(id) = self.guesses.get(address)
-            && let Some(block) = self.blocks.get(id)
-            && block.state == State::Live
-            && (block.allocation.address..block.allocation.end()).contains(&address)
-        {
+        if let Some(id) = self.guess(address) {
             return Some(id);
         }
         let id = *self.places.at(address)?;
@@ -311,9 +307,23 @@ impl Memory {
         Some(id)
     }
 
+    /// The live allocation that holds `address`, if that was asked lately.
+    #[inline]
+    fn guess(&self, address: u64) -> Option<BlockId> {
+        let id = self.guesses.get(address)?;
+        let block = self.blocks.get(id)?;
+        let holds = block.state == State::Live
+            && (block.allocation.address..block.allocation.end()).contains(&address);
+        holds.then_some(id)
+    }
+
     /// The live allocation that holds `address`.
     pub(crate) fn live(&self, address: u64) -> Option<&Allocation> {
-        self.as_live(*self.places.at(address)?)
+        let id = match self.guess(address) {
+            Some(id) => id,
+            None => *self.places.at(address)?,
+        };
+        self.as_live(id)
     }
 
     /// The freed block that holds `address`, if no live one does.
