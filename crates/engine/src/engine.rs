@@ -89,7 +89,7 @@ pub struct Engine {
     allocations: u64,
     blind_spots: Vec<(NameId, u64, NameId)>,
     evicted_accesses: u64,
-    /// Violations that would have been findings of their own past [`MOST_FINDINGS`].
+    /// Violations, repeated ones among them, that no finding tells of past [`MOST_FINDINGS`].
     unreported: u64,
 }
 

@@ -266,8 +266,11 @@ pub(crate) struct Memory {
     places: AddressMap<BlockId>,
     blocks: Slab,
     guesses: Guesses,
-    /// Freed blocks, oldest first, with the sequence of their free.
+    /// Freed blocks, oldest first, with the sequence of their free. Some were handed out
+    /// again since.
     oldest: VecDeque<(BlockId, u64)>,
+    /// How many of those are freed yet.
+    freed: usize,
     /// What is remembered of them all; see [`Past::weight`].
     weight: usize,
     /// Freed blocks forgotten to stay within [`Memory::CAP`].
@@ -361,9 +364,12 @@ impl Memory {
             let block = &mut self.blocks[id];
             if block.state != State::Leaving {
                 let past = block.past.take();
-                self.weight -= past.as_ref().map_or(0, |past| past.weight());
-                allocation.recycled = past.filter(|past| recycles(past));
                 allocation.before = block.allocation.before;
+                if let Some(past) = &past {
+                    self.freed -= 1;
+                    self.weight -= past.weight();
+                }
+                allocation.recycled = past.filter(|past| recycles(past));
                 block.allocation = allocation;
                 block.state = State::Live;
                 return;
@@ -414,7 +420,10 @@ impl Memory {
             return None;
         }
         let past = self.blocks.vacate(id);
-        self.weight -= past.as_ref().map_or(0, |past| past.weight());
+        if let Some(past) = &past {
+            self.freed -= 1;
+            self.weight -= past.weight();
+        }
         past
     }
 
@@ -483,8 +492,14 @@ impl Memory {
             return;
         }
         let (start, end) = (block.allocation.address, block.allocation.end());
-        let taken = self.places.overlapping(start, end);
-        if taken.is_none_or(|place| self.as_live(*self.places.value(place)).is_none()) {
+        let mut next = self.places.overlapping(start, end);
+        let mut taken = false;
+        while let Some(place) = next {
+            taken |= self.as_live(*self.places.value(place)).is_some();
+            next = self.places.previous(place);
+            next = next.filter(|before| self.places.range(*before).1 > start);
+        }
+        if !taken {
             let allocation = &mut self.blocks[id].allocation;
             let nothing = Allocation::new(
                 (start, 0),
@@ -505,6 +520,7 @@ impl Memory {
         let past = block.become_past(free);
         if block.state == State::Leaving {
             block.state = State::Freed;
+            self.freed += 1;
             self.weight += past.weight();
             block.past = Some(past);
             self.oldest.push_back((id, free.op.sequence));
@@ -523,18 +539,29 @@ impl Memory {
         }
     }
 
+    /// Whether the block is freed, by the free of that sequence.
+    fn is_freed(&self, id: BlockId, sequence: u64) -> bool {
+        let past = self.blocks[id].past.as_ref();
+        past.is_some_and(|past| past.free.op.sequence == sequence)
+    }
+
     /// Forgets the oldest freed blocks beyond the cap.
     fn limit(&mut self) {
-        while (self.oldest.len() > Self::CAP || self.weight > Self::WEIGHT)
+        while (self.freed > Self::CAP || self.weight > Self::WEIGHT)
             && let Some((id, sequence)) = self.oldest.pop_front()
         {
-            if let Some(past) = &self.blocks[id].past
-                && past.free.op.sequence == sequence
-                && let Some(place) = self.places.starting_at(past.address)
+            if self.is_freed(id, sequence)
+                && let Some(place) = self.places.starting_at(self.blocks[id].allocation.address)
             {
                 self.drop_at(place);
                 self.evicted += 1;
             }
+        }
+        // Most were handed out again.
+        if self.oldest.len() > 2 * Self::CAP {
+            let mut oldest = std::mem::take(&mut self.oldest);
+            oldest.retain(|(id, sequence)| self.is_freed(*id, *sequence));
+            self.oldest = oldest;
         }
     }
 

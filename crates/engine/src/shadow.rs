@@ -282,7 +282,11 @@ impl Shadow {
     /// where nothing else can conflict: the common case. False if it is not that.
     #[inline]
     pub(crate) fn again(&mut self, address: u64, shift: u32, mode: Mode, access: Access) -> bool {
-        if self.regions.is_some() {
+        if self
+            .regions
+            .as_ref()
+            .is_some_and(|regions| regions.count > 0)
+        {
             return false;
         }
         let Some([record]) = self.pointers.get_mut(address) else {
