@@ -9,6 +9,7 @@ use streamcheck_model::{
 
 use crate::hook::Hook;
 use crate::recorder;
+use crate::room::uncancelled;
 use crate::thread::{self, Inside, Origin, keeping_errno};
 use crate::{place, sync_memops};
 
@@ -54,7 +55,7 @@ impl Call {
             return None;
         }
         let inside = Inside::enter()?;
-        if !recorder::running() && !keeping_errno(|| guarded(recorder::start).unwrap_or(false)) {
+        if !recorder::running() && !begin() {
             return None;
         }
         Some(Self {
@@ -309,6 +310,11 @@ pub(crate) fn quietly<R>(f: impl FnOnce() -> R) -> Option<R> {
     }
     let _inside = Inside::nest();
     keeping_errno(|| guarded(f))
+}
+
+#[cold]
+fn begin() -> bool {
+    keeping_errno(|| guarded(|| uncancelled(recorder::start)).unwrap_or(false))
 }
 
 /// Runs our own code so that no panic reaches the application.

@@ -153,8 +153,7 @@ fn last_words(status: c_int) -> Option<u8> {
 pub(crate) fn image_goes(program: doors::exec::Program<'_>) {
     while_recording(|| {
         if program.is_there() {
-            let news = recorder::news_so_far();
-            with_room(|| desk::image_goes(news));
+            with_room(|| desk::image_goes(recorder::news_so_far()));
         }
     });
 }
@@ -165,8 +164,7 @@ pub(crate) fn image_goes(program: doors::exec::Program<'_>) {
 #[unsafe(no_mangle)]
 extern "C" fn streamcheck_update_reports() {
     while_recording(|| {
-        let news = recorder::news_so_far();
-        with_room(|| desk::update(news));
+        with_room(|| desk::update(recorder::news_so_far()));
     });
 }
 

@@ -654,15 +654,26 @@ pub(crate) fn last_news() -> Option<(Summary, Vec<u64>)> {
 /// The same while the run goes on, unless another program takes the process over: the
 /// trace is ended in order, and goes on from there with the next operation.
 pub(crate) fn news_so_far() -> Option<(Summary, Vec<u64>)> {
-    settle(Vec::new());
-    let mut core = patient_lock(&CORE, Duration::from_secs(2))?;
-    let core = core.as_deref_mut()?;
-    if let Some(trace) = core.trace.as_mut()
-        && !CORE.is_poisoned()
-    {
-        trace.pause();
+    loop {
+        let mut guard = patient_lock(&CORE, Duration::from_secs(2))?;
+        let core = guard.as_deref_mut()?;
+        if !CORE.is_poisoned() {
+            // This thread's last operation may be among them.
+            core.catch_up();
+            let news = core.take_news();
+            if !news.is_empty() {
+                drop(guard);
+                for news in news {
+                    desk::tell(news);
+                }
+                continue;
+            }
+            if let Some(trace) = core.trace.as_mut() {
+                trace.pause();
+            }
+        }
+        return Some((core.engine.summary(), core.engine.counts().to_vec()));
     }
-    Some((core.engine.summary(), core.engine.counts().to_vec()))
 }
 
 /// A lock at exit: another thread may have been stopped with it in its hands, or

@@ -21,6 +21,7 @@ use streamcheck_report::{
     Frame, Module, Process, Settings, fill_build_ids, modules_of_this_process,
 };
 
+use crate::room::uncancelled;
 use crate::stacks::Stacks;
 use crate::{cut_short, objects, stderr};
 
@@ -144,13 +145,14 @@ impl TraceFile {
     #[cold]
     fn tell_stopped(&self, why: &Stopped) {
         let path = self.path.display();
-        stderr::line(&match why {
+        let line = match why {
             Stopped::Limit { operations } => format!(
                 "trace {path} is as long as it may be, after {operations} operations; \
                  what follows is checked, and not recorded"
             ),
             Stopped::Unwritable(error) => format!("trace {path} ends early: {error}"),
-        });
+        };
+        uncancelled(|| stderr::line(&line));
     }
 
     /// Appends the modules that were loaded since the last look.
@@ -160,7 +162,7 @@ impl TraceFile {
             return;
         }
         self.generation = generation;
-        let mut new: Vec<Module> = modules_of_this_process()
+        let mut new: Vec<Module> = uncancelled(modules_of_this_process)
             .into_iter()
             .filter(|module| {
                 !self.modules.iter().any(|known| {
@@ -171,7 +173,7 @@ impl TraceFile {
             })
             .collect();
         self.modules.extend(new.iter().cloned());
-        fill_build_ids(&mut new);
+        uncancelled(|| fill_build_ids(&mut new));
         for module in new {
             let module = TraceModule {
                 start: module.start,
@@ -298,8 +300,10 @@ impl Medium for Mapped {
             return Err(io::Error::from_raw_os_error(libc::EFBIG));
         }
         let (head, rest) = bytes.split_at(bytes.len().min(4));
-        self.file.write_all_at(rest, at + 4)?;
-        self.file.write_all_at(head, at)?;
+        uncancelled(|| {
+            self.file.write_all_at(rest, at + 4)?;
+            self.file.write_all_at(head, at)
+        })?;
         self.length = self.length.max(end);
         Ok(())
     }

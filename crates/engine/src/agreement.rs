@@ -692,6 +692,8 @@ impl Run {
         self.reference.barrier(&devices);
         let node = self.reference.submit(line);
         self.reference.barrier(&devices);
+        // The call's number stands for the copy, not for the barrier after it.
+        self.numbered.insert(self.engine.summary().operations, node);
         self.placed(stream, self.reference.last(line));
         let (read, written) = (source.place(inferred), target.place(inferred));
         for (place, region, mode) in [(read, from, Mode::Read), (written, to, Mode::Write)] {

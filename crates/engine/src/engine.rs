@@ -93,7 +93,7 @@ pub struct Engine {
     pub(crate) allocations: u64,
     blind_spots: Vec<(NameId, u64, NameId)>,
     pub(crate) evicted_accesses: u64,
-    /// Violations that would have been findings of their own past [`MOST_FINDINGS`].
+    /// Violations, repeated ones among them, that no finding tells of past [`MOST_FINDINGS`].
     unreported: u64,
 }
 
@@ -170,7 +170,7 @@ impl Engine {
                 "forgotten-host-functions",
                 self.order.forgotten_host_functions(),
             ),
-            ("findings-beyond-the-limit", self.unreported),
+            ("findings-not-told", self.unreported),
         ] {
             if count > 0 {
                 blind_spots.push(BlindSpot {
@@ -966,6 +966,15 @@ impl Engine {
             over,
         } = *touch;
         self.end_lease(block);
+        let plain = !(early || signals || over || access.op.order_unknown || self.order.leans());
+        if plain
+            && let Footprint::Exact(region) = footprint
+            && let Some(allocation) = block.and_then(|id| self.memory.as_live_mut(id))
+            && allocation.shadow.again_at(region, mode, access)
+        {
+            allocation.used(access);
+            return;
+        }
         let used = Use {
             order: &self.order,
             stream: id,

@@ -288,8 +288,11 @@ pub(crate) struct Memory {
     places: AddressMap<BlockId>,
     blocks: Slab,
     guesses: Guesses,
-    /// Freed blocks, oldest first, with the sequence of their free.
+    /// Freed blocks, oldest first, with the sequence of their free. Some were handed out
+    /// again since.
     oldest: VecDeque<(BlockId, u64)>,
+    /// How many of those are freed yet.
+    freed: usize,
     /// What is remembered of them all; see [`Past::weight`].
     weight: usize,
     /// Freed blocks forgotten to stay within [`Memory::CAP`].
@@ -324,11 +327,7 @@ impl Memory {
     /// nothing is allocated or freed.
     #[inline]
     pub(crate) fn find(&mut self, address: u64) -> Option<BlockId> {
-        if let Some(id) = self.guesses.get(address)
-            && let Some(block) = self.blocks.get(id)
-            && block.state == State::Live
-            && (block.allocation.address..block.allocation.end()).contains(&address)
-        {
+        if let Some(id) = self.guess(address) {
             return Some(id);
         }
         let id = *self.places.at(address)?;
@@ -337,9 +336,23 @@ impl Memory {
         Some(id)
     }
 
+    /// The live allocation that holds `address`, if that was asked lately.
+    #[inline]
+    fn guess(&self, address: u64) -> Option<BlockId> {
+        let id = self.guesses.get(address)?;
+        let block = self.blocks.get(id)?;
+        let holds = block.state == State::Live
+            && (block.allocation.address..block.allocation.end()).contains(&address);
+        holds.then_some(id)
+    }
+
     /// The live allocation that holds `address`.
     pub(crate) fn live(&self, address: u64) -> Option<&Allocation> {
-        self.as_live(*self.places.at(address)?)
+        let id = match self.guess(address) {
+            Some(id) => id,
+            None => *self.places.at(address)?,
+        };
+        self.as_live(id)
     }
 
     /// The freed block that holds `address`, if no live one does.
@@ -377,11 +390,14 @@ impl Memory {
             let block = &mut self.blocks[id];
             if block.state != State::Leaving {
                 let past = block.past.take();
-                self.weight -= past.as_ref().map_or(0, |past| past.weight());
-                allocation.recycled = past.filter(|past| recycles(past));
                 allocation.before = block.allocation.before;
                 self.ended
                     .extend(block.allocation.lease.take().map(|lease| *lease));
+                if let Some(past) = &past {
+                    self.freed -= 1;
+                    self.weight -= past.weight();
+                }
+                allocation.recycled = past.filter(|past| recycles(past));
                 block.allocation = allocation;
                 block.state = State::Live;
                 return;
@@ -435,7 +451,10 @@ impl Memory {
             return None;
         }
         let past = self.blocks.vacate(id);
-        self.weight -= past.as_ref().map_or(0, |past| past.weight());
+        if let Some(past) = &past {
+            self.freed -= 1;
+            self.weight -= past.weight();
+        }
         past
     }
 
@@ -504,8 +523,14 @@ impl Memory {
             return;
         }
         let (start, end) = (block.allocation.address, block.allocation.end());
-        let taken = self.places.overlapping(start, end);
-        if taken.is_none_or(|place| self.as_live(*self.places.value(place)).is_none()) {
+        let mut next = self.places.overlapping(start, end);
+        let mut taken = false;
+        while let Some(place) = next {
+            taken |= self.as_live(*self.places.value(place)).is_some();
+            next = self.places.previous(place);
+            next = next.filter(|before| self.places.range(*before).1 > start);
+        }
+        if !taken {
             let allocation = &mut self.blocks[id].allocation;
             let nothing = Allocation::new(
                 (start, 0),
@@ -526,6 +551,7 @@ impl Memory {
         let past = block.become_past(free);
         if block.state == State::Leaving {
             block.state = State::Freed;
+            self.freed += 1;
             self.weight += past.weight();
             block.past = Some(past);
             self.oldest.push_back((id, free.op.sequence));
@@ -544,18 +570,29 @@ impl Memory {
         }
     }
 
+    /// Whether the block is freed, by the free of that sequence.
+    fn is_freed(&self, id: BlockId, sequence: u64) -> bool {
+        let past = self.blocks[id].past.as_ref();
+        past.is_some_and(|past| past.free.op.sequence == sequence)
+    }
+
     /// Forgets the oldest freed blocks beyond the cap.
     fn limit(&mut self) {
-        while (self.oldest.len() > Self::CAP || self.weight > Self::WEIGHT)
+        while (self.freed > Self::CAP || self.weight > Self::WEIGHT)
             && let Some((id, sequence)) = self.oldest.pop_front()
         {
-            if let Some(past) = &self.blocks[id].past
-                && past.free.op.sequence == sequence
-                && let Some(place) = self.places.starting_at(past.address)
+            if self.is_freed(id, sequence)
+                && let Some(place) = self.places.starting_at(self.blocks[id].allocation.address)
             {
                 self.drop_at(place);
                 self.evicted += 1;
             }
+        }
+        // Most were handed out again.
+        if self.oldest.len() > 2 * Self::CAP {
+            let mut oldest = std::mem::take(&mut self.oldest);
+            oldest.retain(|(id, sequence)| self.is_freed(*id, *sequence));
+            self.oldest = oldest;
         }
     }
 

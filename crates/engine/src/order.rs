@@ -282,6 +282,9 @@ impl Order {
             }
             StreamRef::PerThread => {
                 if let Some(id) = self.streams.of_thread(call.thread, call.context) {
+                    if self.streams.revive(id) {
+                        self.come_after_meetings(id);
+                    }
                     return id;
                 }
                 self.add(StreamKind::PerThread(call.thread), Handle(2), call)
@@ -668,8 +671,13 @@ impl Order {
         if !self.judges_waits || !line.is_promised(Epoch { slot, time }) {
             return false;
         }
-        if time == 0 || line.now().slot == slot {
+        if time == 0 {
             return true;
+        }
+        if line.now().slot == slot {
+            // Of the stream that had the slot before, the host was to know all.
+            let own = later.is_none_or(|id| self.stream(id).first <= time);
+            return own || self.adds_nothing(None, slot, time);
         }
         let path = self.path(self.gap(later, slot));
         !path.is_empty() && path.iter().all(|link| link.reason != Reason::Unseen)

@@ -168,6 +168,12 @@ impl RegionTable {
         class.insert((region.address, self.arrived), (region, record));
     }
 
+    /// The first of all, where there is but one.
+    fn only(&mut self) -> Option<&mut (Region, Record)> {
+        let mut classes = self.classes.iter_mut();
+        classes.find_map(|(_, regions)| regions.values_mut().next())
+    }
+
     /// The regions that may reach into `start..end`.
     fn near(&self, start: u64, end: u64) -> impl Iterator<Item = &(Region, Record)> {
         self.classes.iter().flat_map(move |(class, regions)| {
@@ -276,7 +282,11 @@ impl Shadow {
     /// where nothing else can conflict: the common case. False if it is not that.
     #[inline]
     pub(crate) fn again(&mut self, address: u64, shift: u32, mode: Mode, access: Access) -> bool {
-        if self.regions.is_some() {
+        if self
+            .regions
+            .as_ref()
+            .is_some_and(|regions| regions.count > 0)
+        {
             return false;
         }
         let Some([record]) = self.pointers.get_mut(address) else {
@@ -289,6 +299,25 @@ impl Shadow {
                 mode,
                 shift,
             };
+            return true;
+        }
+        false
+    }
+
+    /// The same for an access to just these bytes.
+    #[inline]
+    pub(crate) fn again_at(&mut self, region: Region, mode: Mode, access: Access) -> bool {
+        let only = match &mut self.regions {
+            Some(regions) if self.count == 0 && regions.count == 1 => regions.only(),
+            _ => None,
+        };
+        let Some((known, record)) = only else {
+            return false;
+        };
+        let same = *known == region && record.access.epoch.slot == access.epoch.slot;
+        if same && record.superseded_by(mode) {
+            record.access = access;
+            record.mode = mode;
             return true;
         }
         false

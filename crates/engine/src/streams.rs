@@ -80,6 +80,8 @@ pub(crate) struct Stream {
     pub(crate) last: Option<(Epoch, OpRef)>,
     /// When its last operation other than an event record was.
     pub(crate) work: Time,
+    /// When it began; its slot was another's before.
+    pub(crate) first: Time,
 }
 
 /// All streams, by slot.
@@ -91,8 +93,11 @@ pub(crate) struct Streams {
     /// Those whose slot another has.
     departed: VecDeque<(StreamId, Facts)>,
     by_handle: FxHashMap<Handle, StreamId>,
+    /// Threads' streams, also retired ones that have their slot yet.
     per_thread: FxHashMap<(ThreadId, ContextId), StreamId>,
-    /// How many threads' streams there are when idle ones are looked for.
+    /// Threads' streams that are not retired.
+    threads: usize,
+    /// How many of those there were after idle ones were looked for last.
     sweep_at: usize,
     made: u32,
     numbered: u32,
@@ -180,7 +185,7 @@ impl Streams {
 
     /// Where a new stream may go: to the slot of a destroyed one that is `over`.
     pub(crate) fn room(&mut self, over: impl Fn(&Stream) -> bool) -> Room {
-        if self.per_thread.len() >= self.sweep_at + Self::THREADS {
+        if self.threads >= self.sweep_at + Self::THREADS {
             self.retire_threads(&over);
         }
         for _ in 0..self.destroyed.len().min(Self::LOOKED_AT) {
@@ -200,42 +205,51 @@ impl Streams {
         if self.table.len() < Self::SLOTS {
             return None;
         }
-        self.destroyed.pop_front()
+        // What comes after an open wait has an order that nobody knows; that is to stay so.
+        let known = |id: &StreamId| self.get(*id).line.awaits().is_empty();
+        let place = self.destroyed.iter().position(known).unwrap_or(0);
+        self.destroyed.remove(place)
     }
 
-    /// Nothing tells that a thread has ended. Its stream comes back if it has not. Where
-    /// there are too many slots, those of threads go that did nothing for the longest time.
+    /// Nothing tells that a thread has ended. If it has not, [`Streams::revive`] gives its
+    /// stream back. Where there are too many slots, those of threads go that did nothing
+    /// for the longest time.
     #[cold]
     fn retire_threads(&mut self, over: impl Fn(&Stream) -> bool) {
-        let (table, destroyed) = (&mut self.table, &mut self.destroyed);
-        let last = |id: &StreamId| {
-            let last = table[id.index()].last.as_ref();
-            last.map_or(0, |(_, op)| op.sequence)
-        };
-        let mut newest: Vec<u64> = self.per_thread.values().map(last).collect();
+        let last = |stream: &Stream| stream.last.as_ref().map_or(0, |(_, op)| op.sequence);
+        let active = self.per_thread.values().map(|id| self.get(*id));
+        let active = active.filter(|stream| !stream.destroyed);
+        let mut newest: Vec<(u64, StreamId)> =
+            active.map(|stream| (last(stream), stream.id)).collect();
         newest.sort_unstable();
         let old = match newest.get(newest.len() / 2) {
-            Some(&median) if table.len() >= Self::SLOTS => median,
+            Some(&(median, _)) if self.table.len() >= Self::SLOTS => median,
             _ => 0,
         };
-        self.per_thread.retain(|_, id| {
-            let stream = &mut table[id.index()];
-            let last = stream.last.as_ref().map_or(0, |(_, op)| op.sequence);
-            let retires = over(stream) || last < old;
-            if retires {
-                stream.destroyed = true;
-                destroyed.push_back(*id);
+        for (last, id) in newest {
+            if last < old || over(self.get(id)) {
+                self.retire(id);
             }
-            !retires
-        });
-        self.sweep_at = self.per_thread.len();
+        }
+        self.sweep_at = self.threads;
+    }
+
+    /// The thread of a stream goes on. True if that was taken to have ended.
+    #[inline]
+    pub(crate) fn revive(&mut self, id: StreamId) -> bool {
+        let was_retired = std::mem::take(&mut self.get_mut(id).destroyed);
+        if was_retired {
+            self.destroyed.retain(|retired| *retired != id);
+            self.threads += 1;
+        }
+        was_retired
     }
 
     /// Adds a stream in the slot of the `old` one, whose line `line` goes on, or in a
     /// new slot.
     pub(crate) fn add(&mut self, old: Option<StreamId>, line: Timeline, facts: Facts) -> StreamId {
         self.made += 1;
-        let slot = line.now().slot;
+        let Epoch { slot, time: first } = line.now();
         let id = StreamId {
             slot: NonZeroU32::new(slot).expect("the host's slot is no stream's"),
             made: self.made,
@@ -252,6 +266,7 @@ impl Streams {
             }
             StreamKind::PerThread(thread) => {
                 self.per_thread.insert((thread, facts.context), id);
+                self.threads += 1;
             }
             StreamKind::Meeting => self.meetings += 1,
             StreamKind::Legacy => {}
@@ -264,11 +279,18 @@ impl Streams {
             awaits_barrier: false,
             last: None,
             work: 0,
+            first,
         };
         match old {
             None => self.table.push(stream),
             Some(old) => {
                 let gone = std::mem::replace(self.get_mut(old), stream);
+                if let StreamKind::PerThread(thread) = gone.facts.kind {
+                    let key = (thread, gone.facts.context);
+                    if self.per_thread.get(&key) == Some(&old) {
+                        self.per_thread.remove(&key);
+                    }
+                }
                 if self.departed.len() == Self::DEPARTED {
                     self.departed.pop_front();
                 }
@@ -280,7 +302,13 @@ impl Streams {
 
     /// The stream has no handle any more; its work goes on.
     pub(crate) fn retire(&mut self, id: StreamId) {
-        self.get_mut(id).destroyed = true;
+        let stream = self.get_mut(id);
+        if std::mem::replace(&mut stream.destroyed, true) {
+            return;
+        }
+        if matches!(stream.facts.kind, StreamKind::PerThread(_)) {
+            self.threads -= 1;
+        }
         self.destroyed.push_back(id);
     }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::IsTerminal;
 
-use streamcheck_engine::{self as engine, Summary};
+use streamcheck_engine::{self as engine, BlindSpot, Summary};
 use streamcheck_model::StackId;
 
 use crate::gate::Gate;
@@ -255,14 +255,22 @@ pub fn verdict(report: &Report) -> Vec<String> {
         ));
     }
     for spot in &seen.blind_spots {
-        lines.push(format!(
-            "could not see into {} × {} (such as {})",
-            thousands(spot.count),
-            clean(&spot.kind, 80),
-            clean(&spot.example, 160)
-        ));
+        lines.push(unseen(spot));
     }
     lines
+}
+
+/// `could not see into 3 × unknown-kernel-parameters (such as gemm)`.
+pub(crate) fn unseen(spot: &BlindSpot) -> String {
+    let mut text = format!(
+        "could not see into {} × {}",
+        thousands(spot.count),
+        clean(&spot.kind, 80)
+    );
+    if !spot.example.is_empty() {
+        text.push_str(&format!(" (such as {})", clean(&spot.example, 160)));
+    }
+    text
 }
 
 /// ` at a.cu:12`, where the last call of a finding's story is.

@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use crate::json::{Event, Finding, ProcessFacts, Report};
 use crate::places::{Source, call, fault, pointed_at, sentences, source_line};
-use crate::text::{clean, thousands};
+use crate::reporter::unseen;
 use crate::{Context, Frame, baseline, rule_url};
 
 /// Where the standard's schema is.
@@ -193,12 +193,7 @@ fn invocation(process: &ProcessFacts, successful: bool) -> Invocation {
 }
 
 fn blind_spot(spot: &BlindSpot) -> Notification {
-    let text = format!(
-        "could not see into {} × {} (such as {})",
-        thousands(spot.count),
-        clean(&spot.kind, 80),
-        clean(&spot.example, 160)
-    );
+    let text = unseen(spot);
     let mut notification = Notification::builder().message(message(&text)).build();
     notification.level = Some(json!("note"));
     notification.descriptor = Some(ReportingDescriptorReference {

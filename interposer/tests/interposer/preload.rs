@@ -361,6 +361,18 @@ fn a_cancelled_thread_leaves_nothing_locked() {
 }
 
 #[test]
+fn a_thread_is_not_cancelled_where_the_tool_writes() {
+    let name = "cancelled.trace";
+    let result = run(preloaded(program("cancels")).env("STREAMCHECK_TRACE", name));
+    assert_eq!(
+        (result.code, result.stdout.as_str()),
+        (Some(66), "made all calls\nwent on\n"),
+        "{}",
+        result.stderr
+    );
+}
+
+#[test]
 fn functions_looked_up_in_a_local_library_are_seen() {
     let result = run(&mut preloaded(plain_program("loads")));
     assert_eq!(

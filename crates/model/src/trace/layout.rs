@@ -68,7 +68,7 @@ impl Layout {
             let sum = crc32fast::hash(json.as_bytes());
             format!("{MAGIC}{VERSION} {sum:08x}\n")
         };
-        while (first(&json).len() + json.len() + 1) % 8 != 0 {
+        while !(first(&json).len() + json.len() + 1).is_multiple_of(8) {
             json.push(' ');
         }
         let header = format!("{}{json}\n", first(&json)).into_bytes();

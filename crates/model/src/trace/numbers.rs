@@ -107,15 +107,15 @@ macro_rules! visitor {
                 Action::Allocated { address, size, stream, pool, .. } => {
                     each(address);
                     each(size);
-                    if let Some(stream) = stream {
-                        stream!(stream);
+                    if let Some(StreamRef::Created(handle)) = stream {
+                        each(&$($mut)? handle.0);
                     }
                     each(&$($mut)? pool.0);
                 }
                 Action::FreeBegun { address, stream, .. } => {
                     each(address);
-                    if let Some(stream) = stream {
-                        stream!(stream);
+                    if let Some(StreamRef::Created(handle)) = stream {
+                        each(&$($mut)? handle.0);
                     }
                 }
                 Action::Copied { stream, to, from, .. } => {

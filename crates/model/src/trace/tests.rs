@@ -501,11 +501,13 @@ pub(super) fn read(bytes: &[u8]) -> (Vec<Record>, Result<Ending, TraceError>) {
 
 /// The operations among records.
 pub(super) fn only_operations(records: &[Record]) -> Vec<&Operation> {
-    let operation = |record| match record {
-        &Record::Operation(ref operation) => Some(operation),
-        _ => None,
-    };
-    records.iter().filter_map(operation).collect()
+    records
+        .iter()
+        .filter_map(|record| match record {
+            Record::Operation(operation) => Some(operation),
+            _ => None,
+        })
+        .collect()
 }
 
 /// A trace whose journal holds these bytes, and nothing else.
@@ -862,7 +864,7 @@ fn a_record_longer_than_the_journal_has_a_block_of_its_own() {
             function: Some("x".repeat(5000)),
             ..frame()
         };
-        writer.frames(StackId(1), &[long.clone()]);
+        writer.frames(StackId(1), std::slice::from_ref(&long));
         writer.commit().unwrap();
         go_on(&mut writer, after);
         let (records, ending) = read(&writer.into_bytes(true));
