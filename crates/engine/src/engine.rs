@@ -533,7 +533,7 @@ impl Engine {
         let mut found: Vec<Violation> = invalid.into_iter().collect();
         let mut allocation = None;
         if found.is_empty()
-            && let Some(live) = live
+            && let (Some(id), Some(live)) = (holder, live)
         {
             rules::check_free(&free, live, &mut found);
             if found.is_empty() && self.order.leans() {
@@ -548,7 +548,8 @@ impl Engine {
             }
             // The C library's free takes the pages, not the registration.
             if kind != FreeKind::Libc {
-                allocation = self.memory.leave(address);
+                self.memory.leave(id);
+                allocation = Some(id);
             }
         }
         self.drop_pending(call.thread);
