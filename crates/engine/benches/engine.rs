@@ -79,6 +79,8 @@ fn launches(c: &mut Criterion) {
         (4, 8, 100),
         (4, 8, 10_000),
         (4, 64, 10_000),
+        (4, 512, 10_000),
+        (4, 8, 1_000_000),
         (16, 8, 10_000),
     ] {
         let mut engine = engine(streams, blocks);
@@ -152,6 +154,30 @@ fn events(c: &mut Criterion) {
     });
 }
 
+/// Launches on blocking streams and on the legacy default stream in turn: each waits for
+/// the others.
+fn legacy_stream(c: &mut Criterion) {
+    let mut engine = engine(0, 100);
+    for n in 0..8 {
+        engine.apply(&operation(Action::StreamCreated {
+            stream: Handle(0x1000 + n),
+            blocking: true,
+        }));
+    }
+    let mut legacy = launch(0, 1, 100);
+    if let Action::Launched { stream, .. } = &mut legacy.action {
+        *stream = StreamRef::Legacy;
+    }
+    let others: Vec<Operation> = (0..8).map(|n| launch(n, 1, 100)).collect();
+    let mut next = (0..others.len()).cycle();
+    c.bench_function("launch, launch on the legacy stream", |b| {
+        b.iter(|| {
+            engine.apply(&others[next.next().unwrap()]);
+            engine.apply(&legacy)
+        });
+    });
+}
+
 fn repeated_findings(c: &mut Criterion) {
     let mut engine = engine(2, 1);
     let race = [launch(0, 1, 1), launch(1, 1, 1)];
@@ -165,5 +191,12 @@ fn repeated_findings(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, launches, allocation, events, repeated_findings);
+criterion_group!(
+    benches,
+    launches,
+    allocation,
+    events,
+    legacy_stream,
+    repeated_findings
+);
 criterion_main!(benches);

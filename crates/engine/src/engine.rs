@@ -619,7 +619,7 @@ impl Engine {
         let mut found: Vec<Violation> = invalid.into_iter().collect();
         let mut allocation = None;
         if found.is_empty()
-            && let Some(live) = live
+            && let (Some(id), Some(live)) = (holder, live)
         {
             rules::check_free(&free, live, &mut found);
             if found.is_empty() && self.order.leans() {
@@ -634,7 +634,8 @@ impl Engine {
             }
             // The C library's free takes the pages, not the registration.
             if kind != FreeKind::Libc {
-                allocation = self.memory.leave(address);
+                self.memory.leave(id);
+                allocation = Some(id);
             } else if live.address == address && self.graphs.uses(live) {
                 let free = Access {
                     epoch: self.order.host_now(),

@@ -485,17 +485,11 @@ impl Memory {
         }
     }
 
-    /// The free of the live allocation that begins at `address` has begun: it is not
-    /// found any more until [`Memory::restore`], and ends with that, with
-    /// [`Memory::bury`] or with [`Memory::forget`].
-    pub(crate) fn leave(&mut self, address: u64) -> Option<BlockId> {
-        let id = self.find(address)?;
-        let block = &mut self.blocks[id];
-        if block.allocation.address != address {
-            return None;
-        }
-        block.state = State::Leaving;
-        Some(id)
+    /// The free of a live allocation that was just found has begun: it is not found any
+    /// more until [`Memory::restore`], and ends with that, with [`Memory::bury`] or with
+    /// [`Memory::forget`].
+    pub(crate) fn leave(&mut self, id: BlockId) {
+        self.blocks[id].state = State::Leaving;
     }
 
     /// An allocation whose free has begun.

@@ -29,7 +29,7 @@ use crate::graph::{Link, Reason, SegmentGraph};
 use crate::host_functions::HostFunctions;
 use crate::op::{Access, OpRef};
 use crate::recent::Recent;
-use crate::streams::{Facts, Room, Stream, Streams};
+use crate::streams::{Facts, Stream, Streams};
 use crate::values::{Ended, Values};
 
 pub(crate) use crate::streams::{StreamId, StreamKind};
@@ -216,8 +216,8 @@ impl Order {
             known || stream.last.is_none()
         };
         let old = match self.streams.room(over) {
-            Room::Of(old) => old,
-            Room::New => {
+            Some(old) => old,
+            None => {
                 let old = self.streams.oldest_destroyed()?;
                 self.forgotten_streams += 1;
                 let op = OpRef::new(0, call, None);

@@ -555,9 +555,7 @@ impl Engine {
             } else {
                 let old = self.memory.find(address);
                 self.end_lease(old);
-                if let Some(old) = self.memory.leave(address) {
-                    self.memory.bury(old, replayed);
-                }
+                self.bury_block_at(address, replayed);
             }
             self.order
                 .overwritten(address, address.saturating_add(size));
@@ -573,8 +571,8 @@ impl Engine {
             let mut block = Allocation::new((address, size), kind, birth, call.context);
             block.by_graph = true;
             self.memory.insert(block);
-            if freed && let Some(block) = self.memory.leave(address) {
-                self.memory.bury(block, replayed);
+            if freed {
+                self.bury_block_at(address, replayed);
             }
         }
     }
@@ -633,7 +631,15 @@ impl Engine {
         for violation in &mut found[first..] {
             violation.node = node;
         }
-        if let Some(block) = self.memory.leave(address) {
+        self.bury_block_at(address, free);
+    }
+
+    /// The allocation that begins at `address`, where there is one, is freed by a launch.
+    fn bury_block_at(&mut self, address: u64, free: Access) {
+        if let Some(block) = self.memory.find(address)
+            && (self.memory.as_live(block)).is_some_and(|live| live.address == address)
+        {
+            self.memory.leave(block);
             self.memory.bury(block, free);
         }
     }

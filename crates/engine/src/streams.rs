@@ -104,14 +104,6 @@ pub(crate) struct Streams {
     meetings: u64,
 }
 
-/// A slot for a new stream.
-pub(crate) enum Room {
-    /// That of this stream.
-    Of(StreamId),
-    /// A new one.
-    New,
-}
-
 impl Streams {
     /// Departed streams remembered, for findings that name them.
     const DEPARTED: usize = 1 << 12;
@@ -183,8 +175,8 @@ impl Streams {
         self.per_thread.get(&(thread, context)).copied()
     }
 
-    /// Where a new stream may go: to the slot of a destroyed one that is `over`.
-    pub(crate) fn room(&mut self, over: impl Fn(&Stream) -> bool) -> Room {
+    /// The destroyed stream, one that is `over`, whose slot a new one may take.
+    pub(crate) fn room(&mut self, over: impl Fn(&Stream) -> bool) -> Option<StreamId> {
         if self.threads >= self.sweep_at + Self::THREADS {
             self.retire_threads(&over);
         }
@@ -193,11 +185,11 @@ impl Streams {
                 break;
             };
             if over(self.get(id)) {
-                return Room::Of(id);
+                return Some(id);
             }
             self.destroyed.push_back(id);
         }
-        Room::New
+        None
     }
 
     /// The destroyed stream that goes when there are too many slots.
@@ -247,14 +239,18 @@ impl Streams {
 
     /// Adds a stream in the slot of the `old` one, whose line `line` goes on, or in a
     /// new slot.
-    pub(crate) fn add(&mut self, old: Option<StreamId>, line: Timeline, facts: Facts) -> StreamId {
+    pub(crate) fn add(
+        &mut self,
+        old: Option<StreamId>,
+        line: Timeline,
+        mut facts: Facts,
+    ) -> StreamId {
         self.made += 1;
         let Epoch { slot, time: first } = line.now();
         let id = StreamId {
             slot: NonZeroU32::new(slot).expect("the host's slot is no stream's"),
             made: self.made,
         };
-        let mut facts = facts;
         match facts.kind {
             StreamKind::Blocking | StreamKind::NonBlocking => {
                 self.numbered += 1;

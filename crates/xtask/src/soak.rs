@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, bail};
 use fixtures::{loops, stage_release};
 
 /// What is asked for.
@@ -51,15 +51,7 @@ pub(crate) fn soak(options: &Options) -> Result<String> {
                 command.env("STREAMCHECK_TRACE", &trace);
             }
         }
-        let output = command
-            .output()
-            .with_context(|| format!("start {command:?}"))?;
-        ensure!(
-            output.status.success(),
-            "{command:?} ended with {}:\n{}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        );
+        let output = loops::finished(&mut command)?;
         curve(&String::from_utf8_lossy(&output.stdout))
     };
     let (native, preloaded) = (run(false)?, run(true)?);
