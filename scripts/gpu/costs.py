@@ -61,6 +61,7 @@ LOOPS = [
     Loop("launch-sync", "launch + cudaStreamSynchronize"),
     Loop("copy", "cudaMemcpyAsync, pinned 4 KiB to device"),
     Loop("graph-launch", "cudaGraphLaunch, 8 kernels"),
+    Loop("graph-launch-10000", "cudaGraphLaunch, 10,000 kernels", 12, 1),
 ]
 
 

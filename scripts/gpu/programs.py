@@ -38,6 +38,15 @@ REAL = [
     Real("jax loop", ["jax_loop.py"], {}, also=("SC201",)),
     Real("cupy MemoryAsyncPool", ["cupy_async_pool.py"], {}),
     Real("triton kernel", ["triton_add.py"], {}),
+    Real("torch graph, training", ["torch_graph.py", "train"], {}),
+    Real("torch graph, training, cudaMallocAsync", ["torch_graph.py", "train"], ASYNC_BACKEND),
+    Real("torch graph, inference", ["torch_graph.py", "infer"], {}),
+    Real("torch graph, inference, cudaMallocAsync", ["torch_graph.py", "infer"], ASYNC_BACKEND),
+    Real("torch graph, its input freed, cudaMallocAsync", ["torch_graph.py", "freed"], ASYNC_BACKEND,
+         ("SC110",)),
+    Real("torch.compile, reduce-overhead", ["torch_reduce_overhead.py"], {}),
+    Real("jax command buffers", ["jax_command_buffers.py"], {}, also=("SC201",)),
+    Real("cupy graph", ["cupy_graph.py"], {}),
 ]
 
 

@@ -23,7 +23,7 @@ static void check(cudaError_t status, const char *call) {
 #define CHECK(call) check((call), #call)
 
 constexpr size_t BYTES = 4096;
-constexpr int KERNELS_IN_GRAPH = 8;
+constexpr int FEW_KERNELS = 8, MANY_KERNELS = 10000;
 constexpr std::chrono::milliseconds WARM_UP(200);
 
 __global__ void fill(double *out, double value) { *out = value; }
@@ -127,16 +127,24 @@ static void copy(Work &work, const char *name, int batches) {
     });
 }
 
-static void graph_launch(Work &work, const char *name, int batches) {
+static void launch_graph(Work &work, const char *name, int batches, int kernels, int calls) {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     CHECK(cudaStreamBeginCapture(work.stream, cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < KERNELS_IN_GRAPH; i++) work.launch();
+    for (int i = 0; i < kernels; i++) work.launch();
     CHECK(cudaStreamEndCapture(work.stream, &graph));
     CHECK(cudaGraphInstantiate(&exec, graph, 0));
-    measure(work, name, batches, 50, work.sum, false, [&] { CHECK(cudaGraphLaunch(exec, work.stream)); });
+    measure(work, name, batches, calls, work.sum, false, [&] { CHECK(cudaGraphLaunch(exec, work.stream)); });
     CHECK(cudaGraphExecDestroy(exec));
     CHECK(cudaGraphDestroy(graph));
+}
+
+static void graph_launch(Work &work, const char *name, int batches) {
+    launch_graph(work, name, batches, FEW_KERNELS, 50);
+}
+
+static void large_graph_launch(Work &work, const char *name, int batches) {
+    launch_graph(work, name, batches, MANY_KERNELS, 4);
 }
 
 constexpr struct {
@@ -145,7 +153,7 @@ constexpr struct {
 } LOOPS[] = {
     {"launch", launch},           {"launch-bound", launch_bound}, {"alloc-free", alloc_free},
     {"record-wait", record_wait}, {"launch-sync", launch_sync},   {"copy", copy},
-    {"graph-launch", graph_launch},
+    {"graph-launch", graph_launch}, {"graph-launch-10000", large_graph_launch},
 };
 
 static int run(const std::vector<std::string> &words) {
