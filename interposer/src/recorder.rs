@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use streamcheck_engine::{Engine, Finding, Summary};
 use streamcheck_model::{
-    Action, Call as ModelCall, Direction, HostMemory, NameId, NodeWork, Operation, Pointer,
+    Action, Call as ModelCall, Direction, Handle, HostMemory, NameId, NodeWork, Operation, Pointer,
     StackId, StreamRef,
 };
 use streamcheck_report::{Frame, Process, Settings};
@@ -619,6 +619,11 @@ pub(crate) fn are_unknown(addresses: &[u64]) -> Vec<bool> {
 /// address.
 pub(crate) fn begins_system_memory(address: u64) -> bool {
     with_core(|core| core.engine.begins_system_memory(address)).unwrap_or(false)
+}
+
+/// Whether an executable graph uses host memory that was given back.
+pub(crate) fn uses_released_host_memory(exec: Handle) -> bool {
+    with_core(|core| core.engine.uses_released_host_memory(exec)).unwrap_or(false)
 }
 
 /// The process ends of itself: what it holds still, it never freed.

@@ -205,6 +205,8 @@ pub(crate) struct Graphs {
     /// How many owners there are when the unused are looked for.
     sweep_at: usize,
     made: u64,
+    /// Host memory that nodes use was given back at some time.
+    pub(crate) lost_host_memory: bool,
 }
 
 impl Graphs {
@@ -324,6 +326,7 @@ impl Graphs {
             && let Some(owned) = self.owners.get_mut(&owner_of(allocation))
         {
             owned.freed.get_or_insert(free);
+            self.lost_host_memory |= allocation.kind.is_host();
         }
     }
 }

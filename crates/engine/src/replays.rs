@@ -753,6 +753,23 @@ impl Engine {
         again
     }
 
+    /// Whether the executable graph uses host memory that was given back. Its launch may never
+    /// return: the driver was seen to read what a copy node reads, and to fault.
+    #[must_use]
+    pub fn uses_released_host_memory(&self, exec: Handle) -> bool {
+        let released = |touch: &ExecTouch| match touch.bound {
+            Bound::Outside(owner) if self.is_gone(owner) => self
+                .graphs
+                .owner(owner)
+                .is_some_and(|owned| owned.block.kind.is_host()),
+            _ => false,
+        };
+        self.graphs.lost_host_memory
+            && (self.graphs.execs.get(&exec))
+                .and_then(Option::as_ref)
+                .is_some_and(|exec| exec.plan.touches.iter().any(released))
+    }
+
     /// Whether memory that a node was made with was given back, and is not there again as
     /// the same.
     fn is_gone(&self, owner: Owner) -> bool {

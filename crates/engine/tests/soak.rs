@@ -21,7 +21,7 @@ use streamcheck_model::{
 static MEMORY: PeakAlloc = PeakAlloc;
 
 /// Bytes that the engine may hold beyond what live allocations take.
-const MOST: usize = 64 << 20;
+const MOST: usize = 66 << 20;
 
 /// Points of the memory curve that are printed.
 const POINTS: u64 = 20;

@@ -3,7 +3,33 @@
 use streamcheck_model::{Action, Handle};
 
 use crate::call::Call;
-use crate::hook::hooks;
+use crate::hook::{Hook, hooks};
+use crate::recorder;
+use crate::thread::Origin;
+
+/// A launch. It is recorded before the real call where that may not return.
+fn launch(
+    hook: &'static Hook,
+    origin: Origin,
+    (exec, stream): (usize, usize),
+    real: impl FnOnce() -> u32,
+) -> u32 {
+    let Some(call) = Call::enter(hook, origin) else {
+        return real();
+    };
+    let mut recorded = false;
+    call.finish(|call| {
+        recorded = recorder::uses_released_host_memory(Handle(exec as u64));
+        if recorded {
+            launched(call, exec, stream);
+        }
+    });
+    let status = real();
+    if status == 0 && !recorded {
+        call.finish(|call| launched(call, exec, stream));
+    }
+    status
+}
 
 fn launched(call: &Call, exec: usize, stream: usize) {
     call.record_on(stream, |stream| Action::GraphLaunched {
@@ -14,8 +40,8 @@ fn launched(call: &Call, exec: usize, stream: usize) {
 
 hooks! { Runtime:
     /// Does what the nodes do, in stream order and behind the graph's earlier launches
-    fn cudaGraphLaunch | cudaGraphLaunch_ptsz: (exec: usize, stream: usize) after(call) {
-        launched(call, exec, stream);
+    fn cudaGraphLaunch | cudaGraphLaunch_ptsz: (exec: usize, stream: usize) whole(hook, real, origin) {
+        launch(hook, origin, (exec, stream), || real(exec, stream))
     }
     /// Takes its place in its stream
     fn cudaGraphUpload | cudaGraphUpload_ptsz: (exec: usize, stream: usize) after(call) {
@@ -32,8 +58,8 @@ mod driver {
 
     hooks! { Driver:
         /// Does what the nodes do, in stream order and behind the graph's earlier launches
-        fn cuGraphLaunch | cuGraphLaunch_ptsz: (exec: usize, stream: usize) after(call) {
-            launched(call, exec, stream);
+        fn cuGraphLaunch | cuGraphLaunch_ptsz: (exec: usize, stream: usize) whole(hook, real, origin) {
+            launch(hook, origin, (exec, stream), || real(exec, stream))
         }
         /// Takes its place in its stream
         fn cuGraphUpload | cuGraphUpload_ptsz: (exec: usize, stream: usize) after(call) {
