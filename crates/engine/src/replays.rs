@@ -785,18 +785,15 @@ impl Engine {
     }
 
     fn uses_freed(
-        &mut self,
+        &self,
         access: Access,
         owner: Owner,
         touch: &ExecTouch,
         reported: usize,
         found: &mut Vec<Violation>,
     ) {
-        // As for work outside of graphs.
-        if touch.mode == Mode::Unknown {
-            self.blind_spot("uncertain-use-after-free", touch.node.kernel);
-            return;
-        }
+        // A value in a by-value struct counts too: unlike one that is found among the
+        // parameters when the memory is freed already, it pointed into what was there.
         if let Some(owned) = self.graphs.owner(owner)
             && let Some(violation) =
                 sc110_graph_lifetime::check(access.op, owned, touch.footprint.address())
