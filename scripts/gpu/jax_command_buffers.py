@@ -13,7 +13,7 @@ import jax.numpy as jnp
 @jax.jit
 def step(x, w):
     for _ in range(4):
-        x = jnp.tanh(x @ w) + jnp.sin(x).sum(axis=0)
+        x = jnp.tanh(x @ w) / 2 + jnp.sin(x).mean(axis=0)
     return x
 
 
@@ -23,7 +23,7 @@ def main() -> None:
     w = jax.random.normal(key, (256, 256)) * 0.01
     for _ in range(50):
         x = step(x, w)
-    print(f"checksum {float(x.sum()):.0f}")
+    print(f"checksum {float(x.sum()):.2f}")
 
 
 main()

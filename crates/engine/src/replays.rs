@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
-use streamcheck_model::{Call, FreeKind, Handle, MemoryKind, Mode, NodeWork, StreamRef};
+use streamcheck_model::{Call, FreeKind, Handle, MemoryKind, Mode, NodeWork, StackId, StreamRef};
 
 use crate::clock::Frontier;
 use crate::engine::{Engine, Touch};
@@ -735,7 +735,7 @@ impl Engine {
         let access = touch.at(access);
         let first = found.len();
         let again = match touch.bound {
-            Bound::Outside(owner) if self.is_gone(owner) => {
+            Bound::Outside(owner) if self.is_gone(owner) && !self.is_renewed(owner, touch.node) => {
                 self.uses_freed(access, owner, &touch, reported, found);
                 false
             }
@@ -782,6 +782,26 @@ impl Engine {
                 && self.memory_kind(owned.block.address) == Some(MemoryKind::Registered)
         };
         owned.freed.is_some() && !again()
+    }
+
+    /// Whether the same range was allocated again, and may be what the node is meant to use.
+    /// Who adds nodes by hand gave their addresses, and may compare them with those that a
+    /// pool gives before a launch, as XLA does: a node whose address came back needs no
+    /// update. What was captured may be meant where the same call allocated again.
+    fn is_renewed(&mut self, owner: Owner, node: OpRef) -> bool {
+        let Some(old) = self.graphs.owner(owner).map(|owned| owned.block) else {
+            return false;
+        };
+        let by_hand = node.stream.is_none();
+        let site = old.birth.op.stack;
+        let renewed = self.memory.live(old.address).is_some_and(|new| {
+            (new.address, new.size, new.kind) == (old.address, old.size, old.kind)
+                && (by_hand || (site != StackId::default() && new.birth.op.stack == site))
+        });
+        if renewed {
+            self.blind_spot("graph-of-renewed-memory", old.birth.op.api);
+        }
+        renewed
     }
 
     fn uses_freed(
