@@ -24,7 +24,7 @@ use crate::rules::{
 use crate::shadow::Footprint;
 use crate::timeline;
 use crate::view::View;
-use crate::{BlindSpot, EventFacts, Finding, Summary, Timeline};
+use crate::{BlindSpot, EventFacts, Finding, HostUse, Summary, Timeline};
 
 /// Findings are told apart by rule, allocation site, use site and kernel.
 type FindingKey = (RuleCode, StackId, StackId, NameId);
@@ -95,6 +95,8 @@ pub struct Engine {
     pub(crate) evicted_accesses: u64,
     /// Violations, repeated ones among them, that no finding tells of past [`MOST_FINDINGS`].
     unreported: u64,
+    /// What was done to host memory and not asked for yet, if anybody asks.
+    pub(crate) host_uses: Option<Vec<HostUse>>,
 }
 
 impl Engine {
@@ -123,6 +125,7 @@ impl Engine {
             blind_spots: Vec::new(),
             evicted_accesses: 0,
             unreported: 0,
+            host_uses: None,
         }
     }
 
@@ -215,6 +218,7 @@ impl Engine {
                 | Action::Barrier { .. }
                 | Action::Ended
                 | Action::BlindSpot { .. }
+                | Action::DeviceDescribed { .. }
         );
         if !silent {
             self.sequence += 1;
@@ -806,6 +810,9 @@ impl Engine {
             self.overwritten(&touch);
             self.touch_block(id, access, &touch, block, reported, found);
         }
+        if self.host_uses.is_some() {
+            self.note_pointers(access, pointers);
+        }
         if doubtful {
             self.blind_spot("pointers-in-large-structs", kernel);
         }
@@ -906,6 +913,9 @@ impl Engine {
         let reported = found.len();
         for touch in touched {
             self.touch_from(id, access, touch, reported, found);
+            if self.host_uses.is_some() {
+                self.note_touch(access, touch, 0);
+            }
         }
     }
 

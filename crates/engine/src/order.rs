@@ -157,6 +157,8 @@ pub(crate) struct Order {
     pub(crate) forgotten_streams: u64,
     /// The newest operations.
     pub(crate) recent: Recent,
+    /// Rises whenever the host learns of anything.
+    pub(crate) host_news: u64,
 }
 
 impl Default for Order {
@@ -176,6 +178,7 @@ impl Default for Order {
             spare: Spare::default(),
             forgotten_streams: 0,
             recent: Recent::default(),
+            host_news: 0,
         }
     }
 }
@@ -378,6 +381,7 @@ impl Order {
         let told = (&mut self.graph, &mut self.spare);
         let news = learn(told, &mut self.host, frontier, reason, Some(call));
         self.leans |= news && reason == Reason::ImplicitSync;
+        self.host_news += u64::from(news);
         if !frontier.awaits().is_empty() {
             self.host_learns_endings(frontier.awaits(), reason, call);
             // What the host knows complete is behind no open wait.
@@ -406,6 +410,7 @@ impl Order {
                 let told = (&mut self.graph, &mut self.spare);
                 let news = learn(told, &mut self.host, &write, reason, Some(call));
                 self.leans |= news && reason == Reason::ImplicitSync;
+                self.host_news += u64::from(news);
             }
         }
         self.values.known(&seen);

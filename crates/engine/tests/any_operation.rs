@@ -121,6 +121,7 @@ fn work() -> impl Strategy<Value = NodeWork> {
             shift: 0,
             sure: false,
             back,
+            element: 0,
         });
     prop_oneof![
         4 => prop::collection::vec(pointer, 0..4).prop_map(|pointers| NodeWork::Kernel {
@@ -235,6 +236,7 @@ fn action() -> impl Strategy<Value = Action> {
             shift,
             sure,
             back,
+            element: 0,
         });
     prop_oneof![
         (event.clone(), any::<bool>())

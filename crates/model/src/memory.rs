@@ -171,6 +171,9 @@ pub struct Pointer {
     pub sure: bool,
     /// The kernel's code may use what lies before it, so that it may be the end of that.
     pub back: bool,
+    /// Bytes of one element by the kernel's signature (`float*`: 4, `float4*`: 16); 0 if
+    /// that is not known.
+    pub element: u8,
 }
 
 /// The bytes that a copy or fill touches: `rows` runs of `width` bytes, each

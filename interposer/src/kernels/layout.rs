@@ -148,6 +148,7 @@ impl Planned {
             shift: 0,
             sure: self.sure,
             back: self.back,
+            element: 0,
         })
     }
 }
@@ -176,6 +177,7 @@ impl Layout {
                         shift: unsafe { self.shift(parameters, &slot.shifts) },
                         sure: slot.sure,
                         back: slot.back,
+                        element: 0,
                     });
                 }
             }
@@ -207,6 +209,7 @@ impl Layout {
                         shift: 0,
                         sure: false,
                         back: false,
+                        element: 0,
                     });
                 }
             }
