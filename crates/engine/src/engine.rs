@@ -383,6 +383,11 @@ impl Engine {
                 to,
                 synchronous,
             } => self.filled(call, stream, to, synchronous, found),
+            Action::HostAccessed {
+                region,
+                mode,
+                ref through,
+            } => self.host_accessed(call, region, mode, through, found),
             Action::HostFunctionEnqueued { stream, token } => {
                 let (id, op) = self.on_stream(stream, call);
                 self.order.enqueue_host_function(token, id, op);
@@ -476,7 +481,7 @@ impl Engine {
         (id, OpRef::new(self.sequence, call, Some(id)))
     }
 
-    fn on_host(&self, call: &Call) -> OpRef {
+    pub(crate) fn on_host(&self, call: &Call) -> OpRef {
         OpRef::new(self.sequence, call, None)
     }
 
@@ -1057,11 +1062,16 @@ impl Engine {
             return None;
         }
         let used_by = violation.used_by();
+        let kernel = match (violation.rule, violation.after) {
+            // The CPU runs none.
+            (RuleCode::SC108, Some(after)) => after.op.kernel,
+            _ => used_by.kernel,
+        };
         let key = (
             violation.rule,
             violation.allocation_site(),
             used_by.stack,
-            used_by.kernel,
+            kernel,
         );
         if let Some(&number) = self.known.get(&key) {
             self.counts[number] += 1;

@@ -1,14 +1,17 @@
-//! What device work does to host memory, told to whoever guards it.
+//! What device work does to host memory: told to whoever guards it, and judged where the
+//! CPU touches it.
 //!
 //! An operation's uses are put down as it is taken in, and only where somebody asked for
 //! them ([`Engine::watch_host`]).
 
-use streamcheck_model::{MemoryKind, Mode, Pointer, Region};
+use streamcheck_model::{Call, MemoryKind, Mode, Pointer, Region};
 
 use crate::clock::Epoch;
 use crate::engine::{Engine, Touch};
 use crate::memory::BlockId;
 use crate::op::Access;
+use crate::rules::sc108_host_access_in_flight::{self, HostAccess};
+use crate::rules::violation::Violation;
 use crate::shadow::Footprint;
 
 /// A use of pinned, registered or managed memory by work that has been submitted.
@@ -78,6 +81,39 @@ impl Engine {
         self.note(access, touch, element, block);
     }
 
+    /// The CPU touches memory. That changes nothing: it is only judged.
+    pub(crate) fn host_accessed(
+        &mut self,
+        call: &Call,
+        region: Region,
+        mode: Mode,
+        through: &[u64],
+        found: &mut Vec<Violation>,
+    ) {
+        let op = self.on_host(call);
+        for id in self.memory.live_in(region.address, region.end()) {
+            self.end_lease(Some(id));
+            let Some(allocation) = self.memory.as_live(id) else {
+                continue;
+            };
+            let mut host = HostAccess {
+                order: &self.order,
+                op,
+                region,
+                mode,
+                through,
+                horizon: self.order.horizon(None, false),
+            };
+            if let Some(violation) = sc108_host_access_in_flight::check(&host, allocation) {
+                found.push(violation);
+            } else if self.order.leans() {
+                host.horizon = self.order.horizon(None, true);
+                let leans = sc108_host_access_in_flight::check(&host, allocation);
+                found.extend(leans.map(Violation::leaning));
+            }
+        }
+    }
+
     fn note(&mut self, access: Access, touch: &Touch, element: u8, block: Option<BlockId>) {
         if touch.signals || touch.over || access.op.order_unknown {
             return;
@@ -117,7 +153,7 @@ impl Engine {
 
 /// Whether it is memory that the CPU and the device both reach by its addresses, and that
 /// CUDA was told of.
-pub(crate) fn is_guarded(kind: MemoryKind) -> bool {
+fn is_guarded(kind: MemoryKind) -> bool {
     matches!(
         kind,
         MemoryKind::Pinned | MemoryKind::Registered | MemoryKind::Managed

@@ -28,6 +28,8 @@ struct ExecTouch {
     bound: Bound,
     sort: Sort,
     possible: bool,
+    /// Of a pointer: bytes of what it points to, or 0.
+    element: u8,
     /// The first node that does so.
     node: OpRef,
 }
@@ -197,6 +199,7 @@ impl Exec {
                             bound,
                             sort: *sort,
                             possible: node.possible,
+                            element: touch.element,
                             node: node.op,
                         });
                     }
@@ -722,7 +725,7 @@ impl Engine {
         for touch in &exec.plan.touches {
             let gone = matches!(touch.bound, Bound::Outside(owner) if self.is_gone(owner));
             if !gone && !exec.doubted.contains(&touch.sort) {
-                self.note_touch(touch.at(access), &touch.does(), 0);
+                self.note_touch(touch.at(access), &touch.does(), touch.element);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use streamcheck_model::Names;
+use streamcheck_model::{HOST_READ, HOST_WRITE, Names};
 
 use crate::graph::Reason;
 use crate::op::{Access, OpRef};
@@ -139,7 +139,11 @@ impl<'a> View<'a> {
             (Some(kernel), true) => format!("{kernel} of the graph that {api} launches"),
             (None, true) => format!("a node of the graph that {api} launches"),
             (Some(kernel), false) => kernel,
-            (None, false) => api.to_owned(),
+            (None, false) => match api {
+                HOST_READ => "the host's read".to_owned(),
+                HOST_WRITE => "the host's write".to_owned(),
+                _ => api.to_owned(),
+            },
         }
     }
 

@@ -64,7 +64,7 @@ pub(crate) fn missing(finding: &Finding) -> Option<(u64, u64)> {
         "SC103" => (Role::Use, Role::Free),
         "SC104" => (Role::Allocation, Role::Free),
         "SC107" => (Role::Copy, Role::Free),
-        "SC109" => (Role::OtherAccess, Role::Use),
+        "SC108" | "SC109" => (Role::OtherAccess, Role::Use),
         _ => return None,
     };
     let of = |role| finding.events.iter().find(|event| event.role == role);

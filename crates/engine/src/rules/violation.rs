@@ -72,6 +72,8 @@ pub(crate) struct Violation {
     pub(crate) address: u64,
     /// Bytes concerned, where the call says so.
     pub(crate) bytes: u64,
+    /// What the CPU does, where that is the fault.
+    pub(crate) host: Option<Mode>,
     /// Which call tried to free.
     pub(crate) free: Option<FreeKind>,
     /// The node of a launched graph that is at fault: the call that made it.
@@ -91,6 +93,7 @@ impl Violation {
             earlier: None,
             address: 0,
             bytes: 0,
+            host: None,
             free: None,
             node: None,
             inside: false,
