@@ -7,6 +7,7 @@ use streamcheck_model::{
     Outcome, Region, StreamRef,
 };
 
+use crate::doors::locals;
 use crate::hook::Hook;
 use crate::recorder;
 use crate::room::uncancelled;
@@ -58,11 +59,22 @@ impl Call {
         if !recorder::running() && !begin() {
             return None;
         }
-        Some(Self {
+        let call = Self {
             hook,
             origin,
             _inside: inside,
-        })
+        };
+        locals::look(&call);
+        Some(call)
+    }
+
+    /// Records something else that shows at the same place.
+    pub(crate) fn aside(&self, hook: &'static Hook, f: impl FnOnce(&Self)) {
+        f(&Self {
+            hook,
+            origin: self.origin,
+            _inside: Inside::nest(),
+        });
     }
 
     /// Runs what is to be recorded.
@@ -106,6 +118,13 @@ impl Call {
             })
             .unwrap_or(false)
         })
+    }
+
+    /// Host memory that begins there is gone.
+    pub(crate) fn released(&self, address: u64) {
+        if self.begin_free(|_| Free::new(address, FreeKind::Libc)) {
+            self.end_free(0);
+        }
     }
 
     pub(crate) fn end_free(&self, status: u32) {

@@ -4,7 +4,7 @@
 //! *runtime door* is cudart's functions, under their own names, where the program
 //! links to a shared cudart or looks its functions up. The *driver door* is
 //! libcuda's functions, which every cudart fetches through `dlsym` and
-//! `cuGetProcAddress`. The *libc door* is `free`, `realloc` and `munmap`. The outermost
+//! `cuGetProcAddress`. The *libc door* is `free`, `realloc`, `munmap` and `mremap`. The outermost
 //! hook of a call records it as an operation for the engine; what lies below
 //! passes through. A finding is symbolized and written at once.
 //!

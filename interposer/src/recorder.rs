@@ -26,6 +26,7 @@ use crate::hook::Hook;
 use crate::kernels::{Kernel, Parameters};
 use crate::room::with_room;
 use crate::stacks::{self, Stacks};
+use crate::thread::Origin;
 use crate::trace_file::TraceFile;
 use crate::{
     capture, desk, doors, driver, inbox, known_kernels, place, python, runtime, stderr, thread,
@@ -619,6 +620,12 @@ pub(crate) fn are_unknown(addresses: &[u64]) -> Vec<bool> {
 /// address.
 pub(crate) fn begins_system_memory(address: u64) -> bool {
     with_core(|core| core.engine.begins_system_memory(address)).unwrap_or(false)
+}
+
+/// Where on the thread's stack, above `address`, the next return address lies, and what it
+/// is: that of the function whose frame holds the address, where such frames end with it.
+pub(crate) fn returns_above(origin: &Origin, address: u64) -> Option<(u64, u64)> {
+    with_core(|core| core.stacks.returns_above(origin, address)).flatten()
 }
 
 /// The process ends of itself: what it holds still, it never freed.

@@ -206,6 +206,21 @@ impl Stacks {
         addresses
     }
 
+    /// Where the first return address above `address` lies among those of the call's stack,
+    /// and what it is.
+    pub(crate) fn returns_above(&mut self, origin: &Origin, address: u64) -> Option<(u64, u64)> {
+        let mut trail = Trail::default();
+        let addresses = self.unwind(origin, &mut trail);
+        let bottom = origin.frame_address();
+        let place = |word: &Word| bottom + u64::from(word.place) * 8;
+        let returns = trail
+            .words
+            .iter()
+            .filter(|word| addresses.get(word.index) == Some(&word.word) && place(word) > address);
+        let first = returns.min_by_key(|word| word.place)?;
+        Some((place(first), first.word))
+    }
+
     /// Appends the return addresses above the first, up to the stack's `end`.
     fn walk(&mut self, origin: &Origin, end: u64, addresses: &mut Addresses, trail: &mut Trail) {
         let bottom = origin.frame_address();

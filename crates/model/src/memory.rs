@@ -59,7 +59,8 @@ pub enum FreeKind {
     Unregister,
     /// `cuMemUnmap`.
     Unmap,
-    /// The C library's `free`, `realloc` or `munmap` took host memory away.
+    /// The C library's `free`, `realloc`, `munmap` or `mremap` took host memory away, or a
+    /// function returned whose variable it was.
     Libc,
     /// Memory of another process was closed (`cudaIpcCloseMemHandle`). Whether that
     /// waits is not documented.

@@ -69,7 +69,7 @@ hooks! { Runtime:
     /// Registered memory; the C library's frees of it are watched
     fn cudaHostRegister: (address: u64, size: usize, flags: u32) after(call) {
         let _ = flags;
-        libc_door::watch(address, size);
+        libc_door::watch(call, address, size);
         call.allocated(address, size, MemoryKind::Registered);
     }
     /// Memory that is valid in stream order only
@@ -209,7 +209,7 @@ mod driver {
         /// Registered memory; the C library's frees of it are watched
         fn cuMemHostRegister_v2: (address: u64, size: usize, flags: u32) after(call) {
             let _ = flags;
-            libc_door::watch(address, size);
+            libc_door::watch(call, address, size);
             call.allocated(address, size, MemoryKind::Registered);
         }
         /// Memory that is valid in stream order only

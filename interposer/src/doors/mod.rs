@@ -18,6 +18,7 @@ mod host_functions;
 mod imports;
 mod launches;
 pub(crate) mod libc_door;
+pub(crate) mod locals;
 mod managed;
 pub(crate) mod memory;
 mod modules;
