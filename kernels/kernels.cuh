@@ -260,7 +260,7 @@ static inline __attribute__((unused)) void device_transfer(int write, const void
 static inline __attribute__((unused)) void device_fill(float *out, int n, float value) {
     float buffer[DEVICE_CHUNK];
     int i, k, m;
-    for (k = 0; k < DEVICE_CHUNK; k++) buffer[k] = value;
+    for (k = 0; k < DEVICE_CHUNK && k < n; k++) buffer[k] = value;
     DEVICE_CHUNKS(i, m, n) device_transfer(1, out + i, buffer, m * sizeof *out);
 }
 
