@@ -1,6 +1,7 @@
 //! What a finding says, and what the summary counts.
 
 use streamcheck_engine::{Engine, Finding, Levels};
+use streamcheck_model::Action;
 use streamcheck_model::text::Program;
 
 fn run(text: &str) -> (Engine, Vec<Finding>) {
@@ -290,5 +291,35 @@ fn an_early_access_of_the_cpus_is_told_with_the_work_that_it_meets() {
         found[0].help.contains("declare its parameter `const`"),
         "{}",
         found[0].help
+    );
+}
+
+#[test]
+fn a_variable_whose_function_has_returned_is_told_so() {
+    let program = Program::parse(
+        "stream S nonblocking\nh = pageable 64\np = malloc 64\ncopies S h -> p 64\nrelease h",
+    )
+    .unwrap();
+    let mut engine = Engine::new(Levels::default());
+    *engine.names_mut() = program.names.clone();
+    let returned = engine.names_mut().intern("return");
+    let mut found = Vec::new();
+    for operation in program.operations() {
+        let mut operation = operation.clone();
+        if let Action::FreeBegun { .. } = operation.action {
+            operation.call.api = returned;
+        }
+        found.extend(engine.apply(&operation));
+    }
+    let (message, help) = (&found[0].message, &found[0].help);
+    assert!(
+        message.starts_with(
+            "a function has returned, and with it went 64 bytes of system host memory"
+        ),
+        "{message}"
+    );
+    assert!(
+        help.starts_with("Before the function returns, call cudaStreamSynchronize(stream_1)"),
+        "{help}"
     );
 }

@@ -44,6 +44,10 @@ pub const HOST_READ: &str = "host read";
 /// The name of an instruction that writes memory; see [`Action::HostAccessed`].
 pub const HOST_WRITE: &str = "host write";
 
+/// What takes a local variable that pending copies use: its function has returned. It shows
+/// at the thread's next call, whose stack the operation has.
+pub const FUNCTION_RETURN: &str = "return";
+
 /// How a free ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
