@@ -388,6 +388,7 @@ impl Engine {
                 mode,
                 ref through,
             } => self.host_accessed(call, region, mode, through, found),
+            Action::DeviceDescribed { device, coherent } => self.system.describe(device, coherent),
             Action::HostFunctionEnqueued { stream, token } => {
                 let (id, op) = self.on_stream(stream, call);
                 self.order.enqueue_host_function(token, id, op);
