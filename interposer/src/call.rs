@@ -12,7 +12,7 @@ use crate::hook::Hook;
 use crate::recorder;
 use crate::room::uncancelled;
 use crate::thread::{self, Inside, Origin, keeping_errno};
-use crate::{place, sync_memops};
+use crate::{coherence, place, sync_memops};
 
 /// An outermost call: calls made while it lasts pass through their hooks.
 pub(crate) struct Call {
@@ -201,16 +201,22 @@ impl Call {
 
     pub(crate) fn copied(&self, copy: &Copy) {
         let sides = (copy.from.address, copy.to.address);
-        self.record_copy_on(copy.stream, sides, copy.direction, |stream, host| {
-            Action::Copied {
-                stream,
-                to: copy.to,
-                from: copy.from,
-                direction: copy.direction,
-                host,
-                synchronous: copy.synchronous,
-            }
-        });
+        let record = || {
+            self.record_copy_on(copy.stream, sides, copy.direction, |stream, host| {
+                Action::Copied {
+                    stream,
+                    to: copy.to,
+                    from: copy.from,
+                    direction: copy.direction,
+                    host,
+                    synchronous: copy.synchronous,
+                }
+            });
+        };
+        match copy.synchronous {
+            true => record(),
+            false => coherence::copied(self, copy.to, copy.direction, record),
+        }
         if copy.synchronous && sync_memops::wait(&[copy.to, copy.from]) {
             self.waited(copy.stream);
         }
@@ -232,15 +238,23 @@ impl Call {
                 .iter()
                 .any(|&(to, from)| sync_memops::wait(&[to, from]));
         let sides = (from.address, to.address);
-        self.record_copy_on(raw, sides, direction, |stream, host| {
-            Action::CopiedInLayers {
-                stream,
-                layers,
-                direction,
-                host,
-                synchronous,
-            }
-        });
+        let end = layers.iter().map(|(to, _)| to.end()).max();
+        let all = Region::linear(to.address, end.unwrap_or(0).saturating_sub(to.address));
+        let record = || {
+            self.record_copy_on(raw, sides, direction, |stream, host| {
+                Action::CopiedInLayers {
+                    stream,
+                    layers,
+                    direction,
+                    host,
+                    synchronous,
+                }
+            });
+        };
+        match synchronous {
+            true => record(),
+            false => coherence::copied(self, all, direction, record),
+        }
         if waits {
             self.waited(raw);
         }

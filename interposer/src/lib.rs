@@ -19,6 +19,7 @@ static MEMORY: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
 mod call;
 mod capture;
+mod coherence;
 mod cut_short;
 mod desk;
 mod doors;

@@ -152,6 +152,12 @@ int main(int count, char **arguments) {
   } else if (IS("local")) {
     from_a_local(STREAM);
     OK(cudaStreamSynchronize(stream));
+  } else if (IS("pageable")) {
+    char *host = map(SIZE);
+    OK(cudaMemcpyAsync(host, memory, SIZE, 2, stream));
+    if (waits) OK(cudaStreamSynchronize(stream));
+    /* Another mapping takes its place. */
+    if (mremap(map(SIZE), SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, host) != host) return 3;
   } else if (IS("fill")) {
     char *host = map(SIZE);
     OK(cudaHostRegister(host, SIZE, 0));

@@ -5,11 +5,17 @@ use crate::common::{folder, preloaded, run, simulated, simulated_program};
 
 /// The rules that a run of the program finds broken, with the calls that broke them.
 fn found(name: &str) -> Vec<(String, String)> {
-    let json = format!("releases-{name}.json");
+    found_on(false, name)
+}
+
+/// The same, on a device that uses the host's page tables or on one that does not.
+fn found_on(coherent: bool, name: &str) -> Vec<(String, String)> {
+    let json = format!("releases-{name}-{coherent}.json");
     let mut command = preloaded(simulated_program("releases"));
     command
         .arg(name)
         .env("LD_LIBRARY_PATH", simulated())
+        .env("SIMCUDA_COHERENT", u8::from(coherent).to_string())
         .env("STREAMCHECK_JSON", &json);
     let run = run(&mut command);
     assert_eq!(
@@ -78,4 +84,14 @@ fn a_variable_goes_when_its_function_returns() {
     right("local-waited");
     right("local-of-a-caller");
     right("local-registered-waited");
+}
+
+#[test]
+fn a_copy_to_pageable_memory_may_be_pending_on_coherent_devices_alone() {
+    let staged = ("SC201".to_owned(), "cudaMemcpyAsync".to_owned());
+    let released = ("SC107".to_owned(), "mremap".to_owned());
+    let alone = std::slice::from_ref(&staged);
+    assert_eq!(found_on(false, "pageable"), alone);
+    assert_eq!(found_on(true, "pageable-waited"), alone);
+    assert_eq!(found_on(true, "pageable"), [staged, released]);
 }
