@@ -25,11 +25,14 @@ mod modules;
 mod node_work;
 mod old_launches;
 mod other_work;
+mod passing;
 mod peers;
 mod pools;
+pub(crate) mod signal_actions;
 pub(crate) mod signals;
 mod stream_names;
 mod streams;
+pub(crate) mod system_calls;
 pub(crate) mod unseen_order;
 mod volumes;
 
