@@ -14,6 +14,7 @@ enum { STREAM = 1, DURING_CALL };
 int cudaMalloc(void **, size_t), cudaStreamCreateWithFlags(stream_t *, unsigned), cudaStreamSynchronize(stream_t);
 int cudaHostRegister(void *, size_t, unsigned), cudaHostUnregister(void *), cudaDeviceSynchronize(void);
 int cudaMemcpyBatchAsync(void *const *, const void *const *, const size_t *, size_t, attributes_t *, size_t *, size_t, stream_t);
+int cudaLaunchHostFunc(stream_t, void (*)(void *), void *);
 int cudaMemcpyAsync(void *, const void *, size_t, int, stream_t), cudaMemsetAsync(void *, int, size_t, stream_t);
 
 #define OK(call)                                                     \
@@ -90,6 +91,8 @@ __attribute__((noinline)) static void synchronize_far_below(void) {
   __asm__ volatile("" : : "r"(deep) : "memory");
 }
 
+static void give_back(void *host) { free(host); }
+
 int main(int count, char **arguments) {
   const char *name = count > 1 ? arguments[1] : "";
   int waits = strstr(name, "waited") != NULL;
@@ -158,6 +161,17 @@ int main(int count, char **arguments) {
     if (waits) OK(cudaStreamSynchronize(stream));
     /* Another mapping takes its place. */
     if (mremap(map(SIZE), SIZE, SIZE, MREMAP_MAYMOVE | MREMAP_FIXED, host) != host) return 3;
+  } else if (IS("callback-too-early")) {
+    /* It frees what is copied behind it. */
+    void *host = malloc(SIZE);
+    OK(cudaLaunchHostFunc(stream, give_back, host));
+    batch(host, STREAM);
+    OK(cudaStreamSynchronize(stream));
+  } else if (IS("callback")) {
+    void *host = malloc(SIZE);
+    batch(host, STREAM);
+    OK(cudaLaunchHostFunc(stream, give_back, host));
+    OK(cudaStreamSynchronize(stream));
   } else if (IS("fill")) {
     char *host = map(SIZE);
     OK(cudaHostRegister(host, SIZE, 0));

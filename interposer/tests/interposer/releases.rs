@@ -74,6 +74,12 @@ fn a_fill_uses_memory_too() {
 }
 
 #[test]
+fn a_host_function_frees_what_was_used_before_it() {
+    broken("callback-too-early", "free");
+    right("callback");
+}
+
+#[test]
 fn a_variable_goes_when_its_function_returns() {
     broken("local", "return");
     broken("local-far-below", "return");
