@@ -221,6 +221,9 @@ impl Engine {
                 | Action::DeviceDescribed { .. }
         );
         if !silent {
+            if !matches!(action, Action::HostAccessed { .. }) {
+                self.order.end_host_function(call.thread.0);
+            }
             self.sequence += 1;
             self.order
                 .recent

@@ -91,6 +91,7 @@ impl Engine {
         found: &mut Vec<Violation>,
     ) {
         let op = self.on_host(call);
+        let before = self.order.within_host_function(op.thread);
         for id in self.memory.live_in(region.address, region.end()) {
             self.end_lease(Some(id));
             let Some(allocation) = self.memory.as_live(id) else {
@@ -102,6 +103,7 @@ impl Engine {
                 region,
                 mode,
                 through,
+                before,
                 horizon: self.order.horizon(None, false),
             };
             if let Some(violation) = sc108_host_access_in_flight::check(&host, allocation) {

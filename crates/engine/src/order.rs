@@ -930,14 +930,15 @@ impl Order {
     pub(crate) fn enqueue_host_function(&mut self, token: u64, id: StreamId, op: OpRef) {
         self.submit(id, op);
         let frontier = self.stream_mut(id).line.frontier();
-        if let Some(forgotten) = self.host_functions.insert(token, frontier) {
+        let inserted = self.host_functions.insert(token, frontier, op.sequence);
+        if let Some(forgotten) = inserted {
             self.spare.take(forgotten);
         }
     }
 
     /// While a host function runs, the host knows the stream's past up to it.
     pub(crate) fn start_host_function(&mut self, token: u64, op: OpRef) {
-        match self.host_functions.remove(token) {
+        match self.host_functions.begin(token, op.thread) {
             Some(frontier) => {
                 self.host_learns(&frontier, Reason::HostFunction, op);
                 self.spare.take(frontier);
@@ -946,6 +947,18 @@ impl Order {
             None if self.host_functions.forgotten > 0 => self.host_learns_everything(op),
             None => {}
         }
+    }
+
+    /// A thread makes a call: it runs no host function any more.
+    #[inline]
+    pub(crate) fn end_host_function(&mut self, thread: u32) {
+        self.host_functions.end(thread);
+    }
+
+    /// If the thread runs a host function: the sequence number past which work was
+    /// submitted after it.
+    pub(crate) fn within_host_function(&self, thread: u32) -> Option<u64> {
+        self.host_functions.within(thread)
     }
 
     /// Host functions forgotten before they began, if they ever did.

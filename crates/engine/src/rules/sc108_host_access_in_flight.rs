@@ -24,6 +24,9 @@ pub(crate) struct HostAccess<'a> {
     pub(crate) mode: Mode,
     /// Pointers from which kernels are known to reach the region.
     pub(crate) through: &'a [u64],
+    /// In a host function: the sequence number past which work was submitted after it. What
+    /// is behind it in its stream waits for it, and of the rest nothing is said.
+    pub(crate) before: Option<u64>,
     /// What the host knows.
     pub(crate) horizon: Horizon<'a>,
 }
@@ -35,7 +38,9 @@ pub(crate) fn check(host: &HostAccess<'_>, allocation: &Allocation) -> Option<Vi
     let last = allocation
         .shadow
         .in_flight(host.region, host.mode, host.through, |access| {
-            access.op.order_unknown || host.horizon.knows(access.epoch)
+            access.op.order_unknown
+                || host.horizon.knows(access.epoch)
+                || host.before.is_some_and(|last| access.op.sequence > last)
         })?;
     let gap = host.order.gap(None, last.epoch.slot);
     Some(Violation {
