@@ -311,6 +311,9 @@ impl Engine {
                 let (id, op) = self.on_stream(stream, call);
                 let access = self.order.write_value(id, flag, value, op);
                 self.signals_with(id, flag, access, found);
+                if self.host_sees(flag) {
+                    self.order.shows_host(id);
+                }
             }
             Action::ValueWaited {
                 stream,
@@ -557,6 +560,16 @@ impl Engine {
             };
             self.touch(id, access, &[touch], found);
         }
+    }
+
+    /// Whether the CPU may poll the flag.
+    fn host_sees(&mut self, flag: Flag) -> bool {
+        let Flag::Memory(address) = flag else {
+            return true;
+        };
+        let block = self.memory.find(address);
+        let block = block.and_then(|block| self.memory.as_live(block));
+        block.is_none_or(|block| block.kind.is_host() || block.kind == MemoryKind::Managed)
     }
 
     pub(crate) fn blind_spot(&mut self, kind: &str, example: NameId) {

@@ -49,10 +49,10 @@ impl Engine {
         uses
     }
 
-    /// Whether the host knows the use complete.
+    /// Whether the host knows the use complete on NVIDIA's word, or may have seen it so.
     #[must_use]
     pub fn is_over(&self, used: &HostUse) -> bool {
-        self.order.host_knows(used.epoch)
+        self.order.is_over_for_host(used.epoch)
     }
 
     /// A number that changes whenever [`Engine::is_over`] may have become true of a use.

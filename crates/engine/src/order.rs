@@ -143,6 +143,8 @@ pub(crate) struct Order {
     events: FxHashMap<Handle, Event>,
     overtaken: VecDeque<Overtaken>,
     host_functions: HostFunctions,
+    /// What the CPU may know by values that streams wrote where it sees them.
+    polled: Timeline,
     /// Lines on which the streams of a scope meet: those that its later work comes
     /// after, and those that only gathered its earlier work.
     meetings: FxHashMap<(Scope, Meet), StreamId>,
@@ -170,6 +172,7 @@ impl Default for Order {
             events: FxHashMap::default(),
             overtaken: VecDeque::new(),
             host_functions: HostFunctions::default(),
+            polled: Timeline::new(HOST),
             meetings: FxHashMap::default(),
             values: Values::default(),
             judges_waits: false,
@@ -1060,6 +1063,25 @@ impl Order {
     #[inline]
     pub(crate) fn host_knows(&self, epoch: Epoch) -> bool {
         self.host.knows(epoch)
+    }
+
+    /// The stream has written a value where the CPU may see it come, and then knows what
+    /// the stream did before.
+    pub(crate) fn shows_host(&mut self, id: StreamId) {
+        let frontier = self.stream_mut(id).line.frontier();
+        self.polled.learn(&frontier, true, &mut self.spare);
+        self.spare.take(frontier);
+        self.host_news += 1;
+    }
+
+    /// Whether the CPU may know everything up to `epoch` complete without having asked CUDA.
+    pub(crate) fn host_may_have_seen(&self, epoch: Epoch) -> bool {
+        self.polled.knows(epoch)
+    }
+
+    /// Whether the CPU's accesses to what is used at `epoch` are of no interest any more.
+    pub(crate) fn is_over_for_host(&self, epoch: Epoch) -> bool {
+        self.host.is_promised(epoch) || self.host_may_have_seen(epoch)
     }
 
     /// The host's current epoch: that of what happens at a call itself.

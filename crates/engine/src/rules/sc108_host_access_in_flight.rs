@@ -40,6 +40,7 @@ pub(crate) fn check(host: &HostAccess<'_>, allocation: &Allocation) -> Option<Vi
         .in_flight(host.region, host.mode, host.through, |access| {
             access.op.order_unknown
                 || host.horizon.knows(access.epoch)
+                || host.order.host_may_have_seen(access.epoch)
                 || host.before.is_some_and(|last| access.op.sequence > last)
         })?;
     let gap = host.order.gap(None, last.epoch.slot);
