@@ -17,10 +17,12 @@
 #ifndef STREAMCHECK_KERNELS_CUH
 #define STREAMCHECK_KERNELS_CUH
 
+#include <fcntl.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #ifdef __CUDACC__
@@ -48,6 +50,12 @@
 struct View {
     long stride;
     float *data;
+    int n;
+};
+
+/* The same with an array of pointers. */
+struct Parts {
+    float *data[4];
     int n;
 };
 
@@ -85,6 +93,18 @@ __global__ void fill_view(struct View view, float value) {
     EACH(i, view.n) view.data[i] = value;
 }
 
+/* Writes what each of `parts.data` points to. */
+__global__ void fill_parts(struct Parts parts, float value) {
+    for (int part = 0; part < 4; part++)
+        EACH(i, parts.n) parts.data[part][i] = value;
+}
+
+/* Reads `table`, writes what each of its `count` pointers points to. */
+__global__ void fill_table(float *const *table, int count, int n, float value) {
+    for (int part = 0; part < count; part++)
+        EACH(i, n) table[part][i] = value;
+}
+
 /* Touches no memory. */
 __global__ void nothing() {}
 
@@ -109,6 +129,8 @@ KERNEL_HANDLE(twice)
 KERNEL_HANDLE(saxpy)
 KERNEL_HANDLE(slow_fill)
 KERNEL_HANDLE(fill_view)
+KERNEL_HANDLE(fill_parts)
+KERNEL_HANDLE(fill_table)
 KERNEL_HANDLE(nothing)
 
 #define LAUNCH(kernel, stream, ...)                                                              \
@@ -118,10 +140,18 @@ KERNEL_HANDLE(nothing)
 
 /* Launches by `call`, which takes what cudaLaunchKernel takes. */
 #define LAUNCH_BY(call, kernel, stream, ...)                                                     \
+    LAUNCH_GRID(call, GRID_SIZE, kernel, stream, __VA_ARGS__)
+
+/* Launches a thread for each of `count` elements, rounded up to whole blocks. */
+#define LAUNCH_OVER(count, kernel, stream, ...)                                                  \
+    LAUNCH_GRID(cudaLaunchKernel, (unsigned)(((count) + BLOCK_SIZE - 1) / BLOCK_SIZE), kernel,   \
+                stream, __VA_ARGS__)
+
+#define LAUNCH_GRID(call, blocks, kernel, stream, ...)                                           \
     do {                                                                                         \
         struct params_##kernel launch_params_ = {__VA_ARGS__};                                   \
         void *launch_args_[8] = {NULL};                                                          \
-        dim3 launch_grid_ = {GRID_SIZE, 1, 1}, launch_block_ = {BLOCK_SIZE, 1, 1};               \
+        dim3 launch_grid_ = {blocks, 1, 1}, launch_block_ = {BLOCK_SIZE, 1, 1};                  \
         point_##kernel(launch_args_, &launch_params_);                                           \
         CHECK(call((const void *)kernel, launch_grid_, launch_block_, launch_args_, 0, stream)); \
     } while (0)
@@ -154,6 +184,8 @@ struct params_twice { const float *in; float *out; int n; };
 struct params_saxpy { int n; float a; const float *x; float *y; };
 struct params_slow_fill { float *out; int n; float value; long long cycles; };
 struct params_fill_view { struct View view; float value; };
+struct params_fill_parts { struct Parts parts; float value; };
+struct params_fill_table { float *const *table; int count, n; float value; };
 struct params_nothing { char none; };
 
 #define POINTS static inline __attribute__((always_inline, unused)) void
@@ -173,6 +205,12 @@ POINTS point_slow_fill(void **args, struct params_slow_fill *p) {
 POINTS point_fill_view(void **args, struct params_fill_view *p) {
     args[0] = &p->view, args[1] = &p->value;
 }
+POINTS point_fill_parts(void **args, struct params_fill_parts *p) {
+    args[0] = &p->parts, args[1] = &p->value;
+}
+POINTS point_fill_table(void **args, struct params_fill_table *p) {
+    args[0] = (void *)&p->table, args[1] = &p->count, args[2] = &p->n, args[3] = &p->value;
+}
 POINTS point_nothing(void **args, struct params_nothing *p) {
     (void)args, (void)p;
 }
@@ -191,31 +229,69 @@ HOST_C const unsigned long simcuda_layout__Z9slow_fillPfifx[] = {
     FIELD(slow_fill, cycles)};
 HOST_C const unsigned long simcuda_layout__Z9fill_view4Viewf[] = {
     2, FIELD(fill_view, view), FIELD(fill_view, value)};
+HOST_C const unsigned long simcuda_layout__Z10fill_parts5Partsf[] = {
+    2, FIELD(fill_parts, parts), FIELD(fill_parts, value)};
+HOST_C const unsigned long simcuda_layout__Z10fill_tablePKPfiif[] = {
+    4, FIELD(fill_table, table), FIELD(fill_table, count), FIELD(fill_table, n),
+    FIELD(fill_table, value)};
 HOST_C const unsigned long simcuda_layout__Z7nothingv[] = {0};
 
 #define PARAM(type, index) (*(type *)params[index])
 
+/* What a simulated kernel reads and writes goes past page protection and without a fault of the
+ * CPU's, as it does on a GPU. */
+static inline __attribute__((unused)) void device_transfer(int write, const void *memory,
+                                                           void *buffer, size_t bytes) {
+    int self = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+    off_t at = (off_t)(size_t)memory;
+    ssize_t done = write ? pwrite(self, buffer, bytes, at) : pread(self, buffer, bytes, at);
+    close(self);
+    if (done != (ssize_t)bytes) {
+        fprintf(stderr, "a simulated kernel cannot reach %p\n", memory);
+        abort();
+    }
+}
+
+/* Elements of a simulated kernel's that are worked on at a time. */
+#define DEVICE_CHUNK 8192
+#define DEVICE_CHUNKS(i, m, n)                                                                   \
+    for (i = 0; m = (n) - i < DEVICE_CHUNK ? (n) - i : DEVICE_CHUNK, m > 0; i += m)
+
+static inline __attribute__((unused)) void device_fill(float *out, int n, float value) {
+    float buffer[DEVICE_CHUNK];
+    int i, k, m;
+    for (k = 0; k < DEVICE_CHUNK && k < n; k++) buffer[k] = value;
+    DEVICE_CHUNKS(i, m, n) device_transfer(1, out + i, buffer, m * sizeof *out);
+}
+
 HOST_C void simcuda_kernel__Z4fillPfif(void **params, const unsigned dims[6]) {
-    float *out = PARAM(float *, 0), value = PARAM(float, 2);
-    int n = PARAM(int, 1), i;
     (void)dims;
-    for (i = 0; i < n; i++) out[i] = value;
+    device_fill(PARAM(float *, 0), PARAM(int, 1), PARAM(float, 2));
 }
 
 HOST_C void simcuda_kernel__Z5twicePKfPfi(void **params, const unsigned dims[6]) {
     const float *in = PARAM(const float *, 0);
-    float *out = PARAM(float *, 1);
-    int n = PARAM(int, 2), i;
+    float *out = PARAM(float *, 1), buffer[DEVICE_CHUNK];
+    int n = PARAM(int, 2), i, k, m;
     (void)dims;
-    for (i = 0; i < n; i++) out[i] = 2.0f * in[i];
+    DEVICE_CHUNKS(i, m, n) {
+        device_transfer(0, in + i, buffer, m * sizeof *in);
+        for (k = 0; k < m; k++) buffer[k] *= 2.0f;
+        device_transfer(1, out + i, buffer, m * sizeof *out);
+    }
 }
 
 HOST_C void simcuda_kernel__Z5saxpyifPKfPf(void **params, const unsigned dims[6]) {
     const float *x = PARAM(const float *, 2);
-    float *y = PARAM(float *, 3), a = PARAM(float, 1);
-    int n = PARAM(int, 0), i;
+    float *y = PARAM(float *, 3), a = PARAM(float, 1), left[DEVICE_CHUNK], right[DEVICE_CHUNK];
+    int n = PARAM(int, 0), i, k, m;
     (void)dims;
-    for (i = 0; i < n; i++) y[i] += a * x[i];
+    DEVICE_CHUNKS(i, m, n) {
+        device_transfer(0, x + i, left, m * sizeof *x);
+        device_transfer(0, y + i, right, m * sizeof *y);
+        for (k = 0; k < m; k++) right[k] += a * left[k];
+        device_transfer(1, y + i, right, m * sizeof *y);
+    }
 }
 
 HOST_C void simcuda_kernel__Z9slow_fillPfifx(void **params, const unsigned dims[6]) {
@@ -224,10 +300,25 @@ HOST_C void simcuda_kernel__Z9slow_fillPfifx(void **params, const unsigned dims[
 
 HOST_C void simcuda_kernel__Z9fill_view4Viewf(void **params, const unsigned dims[6]) {
     struct View view = PARAM(struct View, 0);
-    float value = PARAM(float, 1);
-    int i;
     (void)dims;
-    for (i = 0; i < view.n; i++) view.data[i] = value;
+    device_fill(view.data, view.n, PARAM(float, 1));
+}
+
+HOST_C void simcuda_kernel__Z10fill_parts5Partsf(void **params, const unsigned dims[6]) {
+    struct Parts parts = PARAM(struct Parts, 0);
+    int part;
+    (void)dims;
+    for (part = 0; part < 4; part++) device_fill(parts.data[part], parts.n, PARAM(float, 1));
+}
+
+HOST_C void simcuda_kernel__Z10fill_tablePKPfiif(void **params, const unsigned dims[6]) {
+    float *const *table = PARAM(float *const *, 0), *part;
+    int count = PARAM(int, 1), i;
+    (void)dims;
+    for (i = 0; i < count; i++) {
+        device_transfer(0, table + i, &part, sizeof part);
+        device_fill(part, PARAM(int, 2), PARAM(float, 3));
+    }
 }
 
 HOST_C void simcuda_kernel__Z7nothingv(void **params, const unsigned dims[6]) {
@@ -255,6 +346,8 @@ __attribute__((constructor)) static void fixture_register(void) {
     REGISTER(saxpy, "_Z5saxpyifPKfPf");
     REGISTER(slow_fill, "_Z9slow_fillPfifx");
     REGISTER(fill_view, "_Z9fill_view4Viewf");
+    REGISTER(fill_parts, "_Z10fill_parts5Partsf");
+    REGISTER(fill_table, "_Z10fill_tablePKPfiif");
     REGISTER(nothing, "_Z7nothingv");
     __cudaRegisterFatBinaryEnd(fixture_module);
     atexit(fixture_unregister);

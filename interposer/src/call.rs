@@ -7,11 +7,12 @@ use streamcheck_model::{
     Outcome, Region, StreamRef,
 };
 
+use crate::doors::locals;
 use crate::hook::Hook;
 use crate::recorder;
 use crate::room::uncancelled;
 use crate::thread::{self, Inside, Origin, keeping_errno};
-use crate::{place, sync_memops};
+use crate::{coherence, place, sync_memops};
 
 /// An outermost call: calls made while it lasts pass through their hooks.
 pub(crate) struct Call {
@@ -58,11 +59,22 @@ impl Call {
         if !recorder::running() && !begin() {
             return None;
         }
-        Some(Self {
+        let call = Self {
             hook,
             origin,
             _inside: inside,
-        })
+        };
+        locals::look(&call);
+        Some(call)
+    }
+
+    /// Records something else that shows at the same place.
+    pub(crate) fn aside(&self, hook: &'static Hook, f: impl FnOnce(&Self)) {
+        f(&Self {
+            hook,
+            origin: self.origin,
+            _inside: Inside::nest(),
+        });
     }
 
     /// Runs what is to be recorded.
@@ -106,6 +118,13 @@ impl Call {
             })
             .unwrap_or(false)
         })
+    }
+
+    /// Host memory that begins there is gone.
+    pub(crate) fn released(&self, address: u64) {
+        if self.begin_free(|_| Free::new(address, FreeKind::Libc)) {
+            self.end_free(0);
+        }
     }
 
     pub(crate) fn end_free(&self, status: u32) {
@@ -182,16 +201,22 @@ impl Call {
 
     pub(crate) fn copied(&self, copy: &Copy) {
         let sides = (copy.from.address, copy.to.address);
-        self.record_copy_on(copy.stream, sides, copy.direction, |stream, host| {
-            Action::Copied {
-                stream,
-                to: copy.to,
-                from: copy.from,
-                direction: copy.direction,
-                host,
-                synchronous: copy.synchronous,
-            }
-        });
+        let record = || {
+            self.record_copy_on(copy.stream, sides, copy.direction, |stream, host| {
+                Action::Copied {
+                    stream,
+                    to: copy.to,
+                    from: copy.from,
+                    direction: copy.direction,
+                    host,
+                    synchronous: copy.synchronous,
+                }
+            });
+        };
+        match copy.synchronous {
+            true => record(),
+            false => coherence::copied(self, copy.to, copy.direction, record),
+        }
         if copy.synchronous && sync_memops::wait(&[copy.to, copy.from]) {
             self.waited(copy.stream);
         }
@@ -213,15 +238,23 @@ impl Call {
                 .iter()
                 .any(|&(to, from)| sync_memops::wait(&[to, from]));
         let sides = (from.address, to.address);
-        self.record_copy_on(raw, sides, direction, |stream, host| {
-            Action::CopiedInLayers {
-                stream,
-                layers,
-                direction,
-                host,
-                synchronous,
-            }
-        });
+        let end = layers.iter().map(|(to, _)| to.end()).max();
+        let all = Region::linear(to.address, end.unwrap_or(0).saturating_sub(to.address));
+        let record = || {
+            self.record_copy_on(raw, sides, direction, |stream, host| {
+                Action::CopiedInLayers {
+                    stream,
+                    layers,
+                    direction,
+                    host,
+                    synchronous,
+                }
+            });
+        };
+        match synchronous {
+            true => record(),
+            false => coherence::copied(self, all, direction, record),
+        }
         if waits {
             self.waited(raw);
         }

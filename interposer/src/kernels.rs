@@ -139,6 +139,7 @@ fn ask_layout(get: *const (), handle: u64) -> Result<Layout, u32> {
                 offset,
                 size,
                 mode: mode_of(size),
+                element: 0,
             }),
             INVALID_VALUE => break,
             other if parameters.is_empty() => return Err(other),

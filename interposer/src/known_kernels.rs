@@ -40,7 +40,8 @@ fn packed(slot: Planned) -> Option<u64> {
             | u64::from(slot.offset) << 16
             | mode << 32
             | u64::from(slot.sure) << 40
-            | u64::from(slot.back) << 41,
+            | u64::from(slot.back) << 41
+            | u64::from(slot.element) << 48,
     )
 }
 
@@ -51,6 +52,7 @@ fn unpacked(word: u64) -> Planned {
         mode: MODES[(word >> 32) as usize & 3],
         sure: word >> 40 & 1 != 0,
         back: word >> 41 & 1 != 0,
+        element: (word >> 48) as u8,
     }
 }
 
@@ -165,6 +167,7 @@ mod tests {
                     mode,
                     sure,
                     back,
+                    element: 200,
                 };
                 assert_eq!(packed(slot).map(unpacked), Some(slot));
             }

@@ -4,9 +4,10 @@
 //! *runtime door* is cudart's functions, under their own names, where the program
 //! links to a shared cudart or looks its functions up. The *driver door* is
 //! libcuda's functions, which every cudart fetches through `dlsym` and
-//! `cuGetProcAddress`. The *libc door* is `free`, `realloc` and `munmap`. The outermost
+//! `cuGetProcAddress`. The *libc door* is `free`, `realloc`, `munmap` and `mremap`. The outermost
 //! hook of a call records it as an operation for the engine; what lies below
-//! passes through. A finding is symbolized and written at once.
+//! passes through. Where host memory is guarded, its signals and the system calls that
+//! would meet closed pages have doors, too. A finding is symbolized and written at once.
 //!
 //! Nothing here may harm the program: the real function is called exactly once,
 //! whatever happens; no panic, lock or error of ours reaches the caller; `errno`
@@ -19,10 +20,12 @@ static MEMORY: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
 mod call;
 mod capture;
+mod coherence;
 mod cut_short;
 mod desk;
 mod doors;
 mod driver;
+mod guard;
 mod hook;
 mod images;
 mod inbox;

@@ -12,8 +12,8 @@ use crate::lookup::real_dlsym;
 use crate::room::with_room;
 use crate::thread::{self, Inside};
 use crate::{
-    call, capture, desk, doors, driver, inbox, kernels, objects, place, provider, python, recorder,
-    sync_memops,
+    call, capture, desk, doors, driver, guard, inbox, kernels, objects, place, provider, python,
+    recorder, sync_memops,
 };
 
 /// The exit code of a run that had to see CUDA calls and saw none.
@@ -51,6 +51,12 @@ unsafe extern "C" fn construct() {
     // Not when they are called: that may be in a child of a process with threads, one
     // of which was asking the loader at the fork.
     doors::exec::prepare();
+    doors::signal_actions::prepare();
+    doors::system_calls::prepare();
+    // Blocked before the first CUDA call, a signal would stay so.
+    if guard::asked_by_environment() {
+        guard::signals::watch();
+    }
     next(&REAL_EXIT, c"_exit");
     // SAFETY: functions of these types; the library is never unloaded.
     unsafe {
@@ -79,6 +85,13 @@ unsafe extern "C" fn at_quick() {
     if let Some(code) = last_words(QUICK_STATUS.load(Relaxed)) {
         leave(code.into());
     }
+}
+
+/// Whether this memory is this process's, and not the parent's of a child that has forked
+/// without telling.
+pub(crate) fn is_owner() -> bool {
+    // SAFETY: a system call that takes and touches nothing.
+    OWNER.load(Relaxed) == unsafe { libc::getpid() }
 }
 
 /// Ends the process at once, as `_exit` does.
@@ -364,6 +377,7 @@ unsafe extern "C" fn after_fork_parent() {
 
 unsafe extern "C" fn after_fork_child() {
     let _inside = Inside::nest();
+    guard::fresh_after_fork();
     objects::after_fork_child();
     // SAFETY: see `Forking`; the child has one thread.
     let guards = unsafe { (*FORKING.0.get()).take() };

@@ -16,19 +16,23 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use streamcheck_engine::{Engine, Finding, Summary};
 use streamcheck_model::{
-    Action, Call as ModelCall, Direction, Handle, HostMemory, NameId, NodeWork, Operation, Pointer,
-    StackId, StreamRef,
+    Action, Call as ModelCall, Direction, HOST_READ, HOST_WRITE, Handle, HostMemory, NameId,
+    NodeWork, Operation, Pointer, Region, StackId, StreamRef,
 };
 use streamcheck_report::{Frame, Process, Settings};
 
 use crate::call::Call;
+use crate::guard::fault::Fault;
+use crate::guard::{self, Guard, Seen};
 use crate::hook::Hook;
 use crate::kernels::{Kernel, Parameters};
 use crate::room::with_room;
 use crate::stacks::{self, Stacks};
+use crate::thread::Origin;
 use crate::trace_file::TraceFile;
 use crate::{
-    capture, desk, doors, driver, inbox, known_kernels, place, python, runtime, stderr, thread,
+    capture, desk, doors, driver, inbox, known_kernels, objects, place, python, runtime, stderr,
+    thread,
 };
 
 const FRESH: u8 = 0;
@@ -47,6 +51,8 @@ struct Core {
     batch: Vec<Operation>,
     /// What is to be told once the lock is let go.
     news: Vec<News>,
+    /// The guarded host memory, if it is guarded.
+    guard: Option<Box<Guard>>,
 }
 
 /// Kernels remembered before all are forgotten.
@@ -133,13 +139,20 @@ pub(crate) fn start() -> bool {
     if let Some(problem) = problem {
         stderr::line(&problem);
     }
+    let mut engine = Engine::new(settings.levels.clone());
+    let guard = if settings.guard {
+        Guard::begin(&mut engine).map(Box::new)
+    } else {
+        None
+    };
     let core = Core {
-        engine: Engine::new(settings.levels.clone()),
+        engine,
         stacks: Stacks::new(settings.stacks),
         kernels: FxHashMap::default(),
         trace,
         batch: Vec::new(),
         news: Vec::new(),
+        guard,
     };
     match CORE.lock() {
         Ok(mut place) => *place = Some(Box::new(core)),
@@ -198,7 +211,8 @@ fn submit(operation: &Operation) {
 /// Leaves an operation to the thread that has the lock.
 #[cold]
 fn leave(operation: &Operation) {
-    if inbox::put(operation) {
+    // What is guarded is so before the call returns.
+    if !guard::on() && inbox::put(operation) {
         settle(Vec::new());
     } else {
         with_core(|core| core.apply(operation));
@@ -314,6 +328,103 @@ impl Core {
         if !findings.is_empty() {
             self.found(findings);
         }
+        if self.guard.is_some() {
+            self.follow(operation);
+        }
+    }
+
+    /// Guards what the operation uses, and no longer what it has the host know complete.
+    #[cold]
+    fn follow(&mut self, operation: &Operation) {
+        let mut missed = SmallVec::new();
+        self.guarding(|guard, engine| guard.follow(engine, operation, &mut missed));
+        for (kind, address) in missed {
+            self.missed(&operation.call, kind, address);
+        }
+    }
+
+    /// Counts something of the guard's that is not seen.
+    #[cold]
+    fn missed(&mut self, call: &ModelCall, kind: &str, address: u64) {
+        let names = self.engine.names_mut();
+        let action = Action::BlindSpot {
+            kind: names.intern(kind),
+            example: names.intern(&format!("{address:#x}")),
+        };
+        let call = ModelCall {
+            stack: StackId(0),
+            ..*call
+        };
+        let blind = Operation { call, action };
+        self.engine.apply(&blind);
+        if let Some(trace) = &mut self.trace {
+            trace.operation(&blind, self.engine.names(), &self.stacks);
+        }
+    }
+
+    /// Does something with the guard, which ends if that fails.
+    fn guarding<R>(
+        &mut self,
+        f: impl FnOnce(&mut Guard, &mut Engine) -> Result<R, String>,
+    ) -> Option<R> {
+        let guard = self.guard.as_deref_mut()?;
+        match f(guard, &mut self.engine) {
+            Ok(result) => Some(result),
+            Err(why) => {
+                guard.end(&why);
+                self.guard = None;
+                None
+            }
+        }
+    }
+
+    /// Takes in what the CPU did to memory that pending work uses.
+    fn host_accessed(
+        &mut self,
+        api: NameId,
+        stack: StackId,
+        region: Region,
+        write: bool,
+        through: SmallVec<[u64; 2]>,
+    ) {
+        let action = Action::HostAccessed {
+            region,
+            mode: guard::mode(write),
+            through,
+        };
+        self.apply(&operation(api, stack, action));
+    }
+
+    fn host_faulted(&mut self, fault: &Fault) -> Option<Response> {
+        let &Fault {
+            address,
+            write,
+            silent,
+            may_step,
+            ..
+        } = fault;
+        // CUDA's own threads are its, and so are their accesses.
+        let silent = silent || by_driver(&self.stacks.unwind_at(&fault.at));
+        let seen = self.guarding(|guard, engine| guard.faulted(engine, address, write, silent))?;
+        match seen {
+            Seen::Open => {}
+            Seen::Use(through) => {
+                let name = if write { HOST_WRITE } else { HOST_READ };
+                let api = self.engine.names_mut().intern(name);
+                let stack = self.stacks.learn_at(&fault.at);
+                let region = Region::linear(address, 1);
+                self.host_accessed(api, stack, region, write, through);
+            }
+            Seen::Neighbour => {
+                if self.guarding(|guard, _| guard.step(address, may_step))? {
+                    return Some(Response::Step);
+                }
+                let api = self.engine.names_mut().intern(HOST_READ);
+                let call = operation(api, StackId(0), Action::DeviceSynchronized).call;
+                self.missed(&call, "guard-shared-page", address);
+            }
+        }
+        Some(Response::Again)
     }
 
     #[cold]
@@ -336,6 +447,102 @@ impl Core {
             counts: self.engine.counts().to_vec(),
         });
     }
+}
+
+/// What is to be done about a fault.
+pub(crate) enum Response {
+    /// Its instruction is run again.
+    Again,
+    /// The same, and the thread stops after it.
+    Step,
+}
+
+/// Whether the innermost code of a stack, leaving out the C library's, is CUDA's.
+fn by_driver(addresses: &[u64]) -> bool {
+    for address in addresses {
+        let Some(object) = objects::containing(address.wrapping_sub(1)) else {
+            return false;
+        };
+        let file = object.path.rsplit('/').next().unwrap_or("");
+        let is = |names: &[&str]| names.iter().any(|name| file.starts_with(name));
+        if !is(&["libc.so", "libc-", "libpthread", "ld-linux"]) {
+            return is(&["libcuda.so", "libnvidia", "libcudart.so"]);
+        }
+    }
+    false
+}
+
+/// An access of the application's has faulted on a guarded page. `None` if nothing can be
+/// done about it here.
+pub(crate) fn host_faulted(fault: &Fault) -> Option<Response> {
+    with_core(|core| core.host_faulted(fault)).flatten()
+}
+
+/// The instruction that these pages were opened for is done.
+pub(crate) fn host_stepped(open: &[u64]) {
+    with_core(|core| {
+        for &address in open.iter().filter(|address| **address != 0) {
+            core.guarding(|guard, _| guard.stepped(address));
+        }
+    });
+}
+
+/// A call is about to read or write these ranges. Whether any of them is guarded: then it is
+/// not until [`let_go_of_host`].
+pub(crate) fn hold_host(ranges: &[(u64, u64)]) -> bool {
+    with_core(|core| core.guarding(|guard, engine| guard.hold(engine, ranges)))
+        .flatten()
+        .unwrap_or(false)
+}
+
+/// The call is over.
+pub(crate) fn let_go_of_host(ranges: &[(u64, u64)]) {
+    with_core(|core| core.guarding(|guard, _| guard.let_go(ranges)));
+}
+
+/// A call of the C library's has read or written these bytes.
+pub(crate) fn host_called(hook: &'static Hook, origin: &Origin, region: Region, write: bool) {
+    let known = stacks::known(origin);
+    with_core(|core| {
+        let met = core.guarding(|guard, engine| guard.called(engine, &region, write));
+        if let Some(Some(through)) = met {
+            let api = core.api(hook);
+            let stack = known.unwrap_or_else(|| core.stacks.learn(origin));
+            core.host_accessed(api, stack, region, write, through);
+        }
+    });
+}
+
+/// The application changes how these pages are protected.
+pub(crate) fn host_changes(start: u64, end: u64) {
+    with_core(|core| {
+        let engine = &core.engine;
+        let known = |address| engine.memory_kind(address).is_some();
+        if known(start)
+            || known(end.saturating_sub(1))
+            || guard::may_be_closed(start, end.saturating_sub(start))
+        {
+            core.guarding(|guard, _| guard.foreign(start, end));
+        }
+    });
+}
+
+/// Pinned memory was made of whole pages, up to `end`.
+pub(crate) fn allocated_whole(address: u64, end: u64) {
+    with_core(|core| {
+        if let Some(guard) = core.guard.as_deref_mut() {
+            guard.allocated_whole(address, end);
+        }
+    });
+}
+
+/// What memory CUDA holds may go: nothing of it stays guarded.
+pub(crate) fn open_host() {
+    with_core(|core| {
+        if let Some(guard) = core.guard.as_deref_mut() {
+            guard.open_all();
+        }
+    });
 }
 
 /// An operation of a call that the current thread makes.
@@ -624,6 +831,12 @@ pub(crate) fn begins_system_memory(address: u64) -> bool {
 /// Whether an executable graph uses host memory that was given back.
 pub(crate) fn uses_released_host_memory(exec: Handle) -> bool {
     with_core(|core| core.engine.uses_released_host_memory(exec)).unwrap_or(false)
+}
+
+/// Where on the thread's stack, above `address`, the next return address lies, and what it
+/// is: that of the function whose frame holds the address, where such frames end with it.
+pub(crate) fn returns_above(origin: &Origin, address: u64) -> Option<(u64, u64)> {
+    with_core(|core| core.stacks.returns_above(origin, address)).flatten()
 }
 
 /// The process ends of itself: what it holds still, it never freed.

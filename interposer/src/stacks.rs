@@ -83,6 +83,17 @@ pub(crate) fn are_wanted(action: &Action) -> bool {
     )
 }
 
+/// Code that a fault has interrupted.
+#[derive(Clone, Copy)]
+pub(crate) struct Interrupted {
+    /// Its instruction.
+    pub(crate) pc: u64,
+    pub(crate) stack_pointer: u64,
+    pub(crate) frame_pointer: u64,
+    /// The link register, where there is one.
+    pub(crate) link: u64,
+}
+
 /// What the stack of a call is found by.
 #[inline]
 fn key(origin: &Origin, python: PythonStack) -> Key {
@@ -173,6 +184,64 @@ impl Stacks {
         id
     }
 
+    /// The stack of an instruction. Where it called from is told by an address after it, as
+    /// of calls.
+    #[cold]
+    pub(crate) fn learn_at(&mut self, at: &Interrupted) -> StackId {
+        let policy = POLICY.load(Relaxed);
+        if policy == NONE {
+            return StackId(0);
+        }
+        let python = self.python.capture(most_python_frames());
+        let native = self.unwind_at(at);
+        let native = match policy {
+            FULL => &native[..],
+            _ => &native[..1],
+        };
+        if python.is_none() {
+            return self.intern(native);
+        }
+        let place = self.python.place(native);
+        let spliced = self.python.splice(native, python, place);
+        self.intern(&spliced)
+    }
+
+    /// The addresses of an instruction's stack, its own first.
+    #[cold]
+    pub(crate) fn unwind_at(&mut self, at: &Interrupted) -> Addresses {
+        let mut addresses = Addresses::from_slice(&[at.pc + 1]);
+        objects::while_loaded(|generation| {
+            self.refresh(generation);
+            let Some(end) = thread::block().stack_end(at.stack_pointer) else {
+                return;
+            };
+            let bottom = at.stack_pointer;
+            let mut read = |address: u64| {
+                let last = address.checked_add(8);
+                if address < bottom || address & 7 != 0 || last.is_none_or(|last| last > end) {
+                    return Err(());
+                }
+                // SAFETY: an aligned word of this thread's own stack, in use by the
+                // interrupted code.
+                Ok(unsafe { *(address as *const u64) })
+            };
+            let mut registers = registers_at(at);
+            let mut frame = FrameAddress::from_instruction_pointer(at.pc);
+            while addresses.len() < MOST_FRAMES {
+                let next =
+                    self.unwinder
+                        .unwind_frame(frame, &mut registers, &mut self.trials, &mut read);
+                let Ok(Some(next)) = next else { break };
+                addresses.push(next);
+                match FrameAddress::from_return_address(next) {
+                    Some(next) => frame = next,
+                    None => break,
+                }
+            }
+        });
+        addresses
+    }
+
     fn intern(&mut self, addresses: &[u64]) -> StackId {
         if let Some(&id) = self.ids.get(addresses) {
             return id;
@@ -204,6 +273,21 @@ impl Stacks {
             }
         });
         addresses
+    }
+
+    /// Where the first return address above `address` lies among those of the call's stack,
+    /// and what it is.
+    pub(crate) fn returns_above(&mut self, origin: &Origin, address: u64) -> Option<(u64, u64)> {
+        let mut trail = Trail::default();
+        let addresses = self.unwind(origin, &mut trail);
+        let bottom = origin.frame_address();
+        let place = |word: &Word| bottom + u64::from(word.place) * 8;
+        let returns = trail
+            .words
+            .iter()
+            .filter(|word| addresses.get(word.index) == Some(&word.word) && place(word) > address);
+        let first = returns.min_by_key(|word| word.place)?;
+        Some((place(first), first.word))
     }
 
     /// Appends the return addresses above the first, up to the stack's `end`.
@@ -297,7 +381,7 @@ impl Stacks {
     }
 }
 
-type Addresses = SmallVec<[u64; MOST_FRAMES]>;
+pub(crate) type Addresses = SmallVec<[u64; MOST_FRAMES]>;
 
 #[cfg(target_arch = "x86_64")]
 fn frame_pointer(registers: &Registers) -> u64 {
@@ -307,6 +391,16 @@ fn frame_pointer(registers: &Registers) -> u64 {
 #[cfg(target_arch = "aarch64")]
 fn frame_pointer(registers: &Registers) -> u64 {
     registers.fp()
+}
+
+#[cfg(target_arch = "x86_64")]
+fn registers_at(at: &Interrupted) -> Registers {
+    Registers::new(at.pc, at.stack_pointer, at.frame_pointer)
+}
+
+#[cfg(target_arch = "aarch64")]
+fn registers_at(at: &Interrupted) -> Registers {
+    Registers::new(at.link, at.stack_pointer, at.frame_pointer)
 }
 
 fn with_frame_pointer(mut registers: Registers, pointer: u64) -> Registers {

@@ -38,6 +38,8 @@ pub(crate) struct Block {
     real: Cell<bool>,
     /// Whether the thread walks through the loader's list.
     walking: Cell<bool>,
+    /// What guarding host memory keeps of the thread.
+    pub(crate) guard: crate::guard::PerThread,
 }
 
 /// The application's side of a call into a hook.

@@ -21,7 +21,8 @@ import time
 from pathlib import Path
 
 from programs import ASYNC_BACKEND
-from runs import GPU, build_all, clean_env, end_group, judged, missing, preload_env, run_folder, start, tail
+from runs import (GPU, build_all, clean_env, end_group, judged, missing, preload_env, run_folder, start,
+                  static_cudart, tail)
 
 BENCH = GPU / "bench"
 NATIVE = "native"
@@ -376,15 +377,7 @@ class Bench:
                 pass  # its rows say so
 
     def build_arguments(self):
-        """Static cudart, nvcc's default; over a simulated CUDA its own."""
-        # With no GPU to ask, that of an H200.
-        arch = "sm_90" if self.args.simulate and self.args.arch == "native" else self.args.arch
-        arguments = ["-O2", "-g", "-std=c++17", f"-arch={arch}", BENCH / "loops.cu"]
-        if not self.args.simulate:
-            return [*arguments, "-cudart", "static"]
-        return [*arguments, "-cudart", "none", self.args.simulate / "sim-static/libcudart.a",
-                *(word for option in ("--exclude-libs=ALL", "--gc-sections", "--strip-debug")
-                  for word in ("-Xlinker", option)), "-lpthread", "-ldl", "-lm", "-lgcc_s"]
+        return ["-O2", "-g", "-std=c++17", BENCH / "loops.cu", *static_cudart(self.args)]
 
     def find_sanitizers(self, wanted):
         if not any(name.startswith("sanitized") for name, _ in wanted):

@@ -59,9 +59,11 @@ class Fixture:
     ptds_expect: list = None
     needs: str = ""
     level: str = ""
+    guard: str = ""
 
     def env(self):
-        return {"STREAMCHECK_LEVEL": self.level} if self.level else {}
+        found = {"STREAMCHECK_LEVEL": self.level, "STREAMCHECK_GUARD": self.guard}
+        return {name: value for name, value in found.items() if value}
 
     def expected(self, build):
         return self.ptds_expect if build == "ptds" and self.ptds_expect is not None else self.expect
@@ -84,7 +86,7 @@ def read_fixture(source):
             fixture.expect, seen = codes_of(value), True
         elif found and key == "ptds-expect":
             fixture.ptds_expect = codes_of(value)
-        elif found and key in ("needs", "level"):
+        elif found and key in ("needs", "level", "guard"):
             setattr(fixture, key, value.strip())
     if not seen:
         refuse(f"{source}: no `// expect:` line")

@@ -194,7 +194,22 @@ def missing(message, code=None):
     return None
 
 
+def static_cudart(args):
+    """nvcc's arguments for the architecture and static cudart, its default; over a simulated CUDA for its own."""
+    if not args.simulate:
+        return [f"-arch={args.arch}", "-cudart", "static"]
+    # With no GPU to ask, that of an H200.
+    arch = "sm_90" if args.arch == "native" else args.arch
+    return [f"-arch={arch}", "-cudart", "none", args.simulate / "sim-static/libcudart.a",
+            *(word for option in ("--exclude-libs=ALL", "--gc-sections", "--strip-debug")
+              for word in ("-Xlinker", option)), "-lpthread", "-ldl", "-lm", "-lgcc_s"]
+
+
 def nvcc_arguments(args, nvcc, source, extra):
+    if args.simulate:
+        # A simulated cudart comes behind what calls it.
+        return ["-g", *(word for word in extra if word not in ("-cudart", "static")), "-Xcompiler", "-rdynamic",
+                source, *static_cudart(args)]
     arguments = ["-g", f"-arch={args.arch}", *extra, "-Xcompiler", "-rdynamic"]
     cudart = find_cudart(nvcc)
     if cudart and "shared" in extra:

@@ -58,7 +58,7 @@ fn options() -> String {
          default; `streamcheck` itself refuses with exit code 2.\n\n\
          | option | takes | default | meaning |\n| --- | --- | --- | --- |\n",
     );
-    for option in OPTIONS.iter().filter(|option| option.available) {
+    for option in OPTIONS {
         let _ = writeln!(
             text,
             "| `{}` | {} | {} | {} |",

@@ -114,7 +114,6 @@ fn arg(option: &'static OptionSpec) -> Arg {
             "{}{default}",
             one_line(option.meaning)
         )))
-        .hide(!option.available)
         .allow_hyphen_values(true)
         .action(if option.repeatable {
             ArgAction::Append

@@ -61,6 +61,7 @@ fn launch(n: u64, pointers: u64, blocks: u64) -> Operation {
             shift: 0,
             sure: false,
             back: false,
+            element: 0,
         })
         .collect();
     operation(Action::Launched {

@@ -30,6 +30,7 @@ fn launched(stream: StreamRef, blocks: [u64; 3]) -> Action {
         shift: 0,
         sure: false,
         back: false,
+        element: 0,
     };
     Action::Launched {
         stream,

@@ -81,6 +81,7 @@ impl Calls {
                 shift: 0,
                 sure: false,
                 back: false,
+                element: 0,
             })
             .collect();
         let action = Action::Launched {

@@ -624,6 +624,7 @@ impl Run {
                     shift,
                     sure: false,
                     back: false,
+                    element: 0,
                 })
             })
             .collect();

@@ -36,12 +36,22 @@ pub(crate) struct SystemMemory {
     sweep_at: usize,
     /// Blocks forgotten to stay within [`SystemMemory::CAP`].
     pub(crate) forgotten: u64,
+    /// The devices that reach pageable memory in place.
+    coherent: SmallVec<[DeviceId; 2]>,
 }
 
 impl SystemMemory {
     /// Blocks remembered after a sweep.
     const CAP: usize = 1 << 12;
     const LEAST: usize = 64;
+
+    /// What a device is like.
+    pub(crate) fn describe(&mut self, device: DeviceId, coherent: bool) {
+        self.coherent.retain(|known| *known != device);
+        if coherent {
+            self.coherent.push(device);
+        }
+    }
 }
 
 impl Default for SystemMemory {
@@ -50,6 +60,7 @@ impl Default for SystemMemory {
             blocks: Vec::new(),
             sweep_at: Self::LEAST,
             forgotten: 0,
+            coherent: SmallVec::new(),
         }
     }
 }
@@ -144,13 +155,27 @@ impl Engine {
         let access = self.order.submit(id, op);
         self.order.barrier(&devices, call, op);
         let op = access.op;
+        // The device writes such memory itself, and nothing has to wait for it.
+        let direct = !synchronous
+            && (source, target) == (Side::Device, Side::Pageable)
+            && self.system.coherent.contains(&call.device)
+            && matches!(
+                self.memory_kind(to.address),
+                None | Some(MemoryKind::System)
+            );
+        if direct {
+            self.forget_system_memory();
+        }
         let mut uses: SmallVec<[Touch; 2]> = SmallVec::new();
         // Pageable memory is the C library's: what is remembered of its address
         // says nothing, and the call is done with it when it returns. An array has no
         // address.
         for &(to, from) in layers {
             for (side, region, mode) in [(source, from, Mode::Read), (target, to, Mode::Write)] {
-                if side != Side::Pageable && region.bytes() != 0 {
+                if direct && mode == Mode::Write && region.bytes() != 0 {
+                    self.system_memory(region, access, call);
+                }
+                if (side != Side::Pageable || direct) && region.bytes() != 0 {
                     uses.push(Touch::new(Footprint::Exact(region), mode));
                 }
             }
@@ -160,7 +185,8 @@ impl Engine {
             for (side, region) in [(source, from), (target, to)] {
                 if side == Side::Pageable {
                     let bytes = region.bytes().saturating_mul(layers.len() as u64);
-                    found.push(sc201_pageable_async_copy::check(op, region.address, bytes));
+                    let copied = sc201_pageable_async_copy::check(op, region.address, bytes);
+                    found.push(Violation { direct, ..copied });
                     break;
                 }
             }
@@ -175,6 +201,7 @@ impl Engine {
             (Side::Pageable | Side::Pinned, Side::Pageable | Side::Pinned) => {
                 Some(Reason::HostSync)
             }
+            (_, Side::Pageable) if direct => None,
             (_, Side::Pageable) if !synchronous => Some(Reason::ImplicitSync),
             (_, Side::Pageable | Side::Pinned) if synchronous => Some(Reason::HostSync),
             (Side::Pinned, Side::Device) if synchronous => Some(Reason::HostSync),

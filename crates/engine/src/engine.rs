@@ -24,7 +24,7 @@ use crate::rules::{
 use crate::shadow::Footprint;
 use crate::timeline;
 use crate::view::View;
-use crate::{BlindSpot, EventFacts, Finding, Summary, Timeline};
+use crate::{BlindSpot, EventFacts, Finding, HostUse, Summary, Timeline};
 
 /// Findings are told apart by rule, allocation site, use site and kernel.
 type FindingKey = (RuleCode, StackId, StackId, NameId);
@@ -95,6 +95,8 @@ pub struct Engine {
     pub(crate) evicted_accesses: u64,
     /// Violations, repeated ones among them, that no finding tells of past [`MOST_FINDINGS`].
     unreported: u64,
+    /// What was done to host memory and not asked for yet, if anybody asks.
+    pub(crate) host_uses: Option<Vec<HostUse>>,
 }
 
 impl Engine {
@@ -123,6 +125,7 @@ impl Engine {
             blind_spots: Vec::new(),
             evicted_accesses: 0,
             unreported: 0,
+            host_uses: None,
         }
     }
 
@@ -215,8 +218,12 @@ impl Engine {
                 | Action::Barrier { .. }
                 | Action::Ended
                 | Action::BlindSpot { .. }
+                | Action::DeviceDescribed { .. }
         );
         if !silent {
+            if !matches!(action, Action::HostAccessed { .. }) {
+                self.order.end_host_function(call.thread.0);
+            }
             self.sequence += 1;
             self.order
                 .recent
@@ -304,6 +311,9 @@ impl Engine {
                 let (id, op) = self.on_stream(stream, call);
                 let access = self.order.write_value(id, flag, value, op);
                 self.signals_with(id, flag, access, found);
+                if self.host_sees(flag) {
+                    self.order.shows_host(id);
+                }
             }
             Action::ValueWaited {
                 stream,
@@ -379,6 +389,12 @@ impl Engine {
                 to,
                 synchronous,
             } => self.filled(call, stream, to, synchronous, found),
+            Action::HostAccessed {
+                region,
+                mode,
+                ref through,
+            } => self.host_accessed(call, region, mode, through, found),
+            Action::DeviceDescribed { device, coherent } => self.system.describe(device, coherent),
             Action::HostFunctionEnqueued { stream, token } => {
                 let (id, op) = self.on_stream(stream, call);
                 self.order.enqueue_host_function(token, id, op);
@@ -472,7 +488,7 @@ impl Engine {
         (id, OpRef::new(self.sequence, call, Some(id)))
     }
 
-    fn on_host(&self, call: &Call) -> OpRef {
+    pub(crate) fn on_host(&self, call: &Call) -> OpRef {
         OpRef::new(self.sequence, call, None)
     }
 
@@ -544,6 +560,16 @@ impl Engine {
             };
             self.touch(id, access, &[touch], found);
         }
+    }
+
+    /// Whether the CPU may poll the flag.
+    fn host_sees(&mut self, flag: Flag) -> bool {
+        let Flag::Memory(address) = flag else {
+            return true;
+        };
+        let block = self.memory.find(address);
+        let block = block.and_then(|block| self.memory.as_live(block));
+        block.is_none_or(|block| block.kind.is_host() || block.kind == MemoryKind::Managed)
     }
 
     pub(crate) fn blind_spot(&mut self, kind: &str, example: NameId) {
@@ -806,6 +832,9 @@ impl Engine {
             self.overwritten(&touch);
             self.touch_block(id, access, &touch, block, reported, found);
         }
+        if self.host_uses.is_some() {
+            self.note_pointers(access, pointers);
+        }
         if doubtful {
             self.blind_spot("pointers-in-large-structs", kernel);
         }
@@ -906,6 +935,9 @@ impl Engine {
         let reported = found.len();
         for touch in touched {
             self.touch_from(id, access, touch, reported, found);
+            if self.host_uses.is_some() {
+                self.note_touch(access, touch, 0);
+            }
         }
     }
 
@@ -1047,11 +1079,16 @@ impl Engine {
             return None;
         }
         let used_by = violation.used_by();
+        let kernel = match (violation.rule, violation.after) {
+            // The CPU runs none.
+            (RuleCode::SC108, Some(after)) => after.op.kernel,
+            _ => used_by.kernel,
+        };
         let key = (
             violation.rule,
             violation.allocation_site(),
             used_by.stack,
-            used_by.kernel,
+            kernel,
         );
         if let Some(&number) = self.known.get(&key) {
             self.counts[number] += 1;

@@ -37,6 +37,8 @@ pub(crate) struct NodeTouch {
     pub(crate) footprint: Footprint,
     pub(crate) mode: Mode,
     pub(crate) bound: Bound,
+    /// Of a pointer: see [`Pointer::element`].
+    pub(crate) element: u8,
 }
 
 /// Which sort of node touches memory.
@@ -378,6 +380,7 @@ impl Engine {
             footprint,
             mode,
             bound: self.bind(graph, footprint.address()),
+            element: 0,
         }
     }
 
@@ -403,7 +406,10 @@ impl Engine {
                 continue;
             }
             let footprint = Footprint::Pointer(pointer.address, pointer.shift);
-            touches.push(self.bound_touch(graph, footprint, pointer.mode));
+            touches.push(NodeTouch {
+                element: pointer.element,
+                ..self.bound_touch(graph, footprint, pointer.mode)
+            });
         }
         if doubtful {
             self.blind_spot("pointers-in-large-structs", kernel);

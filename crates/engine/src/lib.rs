@@ -20,6 +20,7 @@ mod finding;
 mod graph;
 mod graphs;
 mod host_functions;
+mod host_uses;
 mod memory;
 mod nodes;
 mod op;
@@ -38,5 +39,6 @@ pub use finding::{
     AllocationFacts, BlindSpot, CallSite, EventFacts, Finding, Lane, Role, StreamFacts, Summary,
     Timeline, TimelineEdge, TimelineOperation,
 };
+pub use host_uses::HostUse;
 pub use rules::{Level, Levels, RULES, Rule, RuleCode};
 pub use view::short_kernel;

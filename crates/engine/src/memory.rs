@@ -465,6 +465,21 @@ impl Memory {
         live.map(|block| &mut block.allocation)
     }
 
+    /// The live allocations that share a byte with `start..end`, the last first.
+    pub(crate) fn live_in(&self, start: u64, end: u64) -> SmallVec<[BlockId; 2]> {
+        let mut found = SmallVec::new();
+        let mut next = self.places.overlapping(start, end);
+        while let Some(place) = next {
+            let id = *self.places.value(place);
+            if self.as_live(id).is_some() {
+                found.push(id);
+            }
+            next = self.places.previous(place);
+            next = next.filter(|before| self.places.range(*before).1 > start);
+        }
+        found
+    }
+
     /// The mapping that begins where the one at `address` ends: a buffer may lie over
     /// several.
     pub(crate) fn next_mapping(&self, address: u64) -> Option<u64> {

@@ -143,6 +143,8 @@ pub(crate) struct Order {
     events: FxHashMap<Handle, Event>,
     overtaken: VecDeque<Overtaken>,
     host_functions: HostFunctions,
+    /// What the CPU may know by values that streams wrote where it sees them.
+    polled: Timeline,
     /// Lines on which the streams of a scope meet: those that its later work comes
     /// after, and those that only gathered its earlier work.
     meetings: FxHashMap<(Scope, Meet), StreamId>,
@@ -157,6 +159,8 @@ pub(crate) struct Order {
     pub(crate) forgotten_streams: u64,
     /// The newest operations.
     pub(crate) recent: Recent,
+    /// Rises whenever the host learns of anything.
+    pub(crate) host_news: u64,
 }
 
 impl Default for Order {
@@ -168,6 +172,7 @@ impl Default for Order {
             events: FxHashMap::default(),
             overtaken: VecDeque::new(),
             host_functions: HostFunctions::default(),
+            polled: Timeline::new(HOST),
             meetings: FxHashMap::default(),
             values: Values::default(),
             judges_waits: false,
@@ -176,6 +181,7 @@ impl Default for Order {
             spare: Spare::default(),
             forgotten_streams: 0,
             recent: Recent::default(),
+            host_news: 0,
         }
     }
 }
@@ -378,6 +384,7 @@ impl Order {
         let told = (&mut self.graph, &mut self.spare);
         let news = learn(told, &mut self.host, frontier, reason, Some(call));
         self.leans |= news && reason == Reason::ImplicitSync;
+        self.host_news += u64::from(news);
         if !frontier.awaits().is_empty() {
             self.host_learns_endings(frontier.awaits(), reason, call);
             // What the host knows complete is behind no open wait.
@@ -406,6 +413,7 @@ impl Order {
                 let told = (&mut self.graph, &mut self.spare);
                 let news = learn(told, &mut self.host, &write, reason, Some(call));
                 self.leans |= news && reason == Reason::ImplicitSync;
+                self.host_news += u64::from(news);
             }
         }
         self.values.known(&seen);
@@ -925,14 +933,15 @@ impl Order {
     pub(crate) fn enqueue_host_function(&mut self, token: u64, id: StreamId, op: OpRef) {
         self.submit(id, op);
         let frontier = self.stream_mut(id).line.frontier();
-        if let Some(forgotten) = self.host_functions.insert(token, frontier) {
+        let inserted = self.host_functions.insert(token, frontier, op.sequence);
+        if let Some(forgotten) = inserted {
             self.spare.take(forgotten);
         }
     }
 
     /// While a host function runs, the host knows the stream's past up to it.
     pub(crate) fn start_host_function(&mut self, token: u64, op: OpRef) {
-        match self.host_functions.remove(token) {
+        match self.host_functions.begin(token, op.thread) {
             Some(frontier) => {
                 self.host_learns(&frontier, Reason::HostFunction, op);
                 self.spare.take(frontier);
@@ -941,6 +950,18 @@ impl Order {
             None if self.host_functions.forgotten > 0 => self.host_learns_everything(op),
             None => {}
         }
+    }
+
+    /// A thread makes a call: it runs no host function any more.
+    #[inline]
+    pub(crate) fn end_host_function(&mut self, thread: u32) {
+        self.host_functions.end(thread);
+    }
+
+    /// If the thread runs a host function: the sequence number past which work was
+    /// submitted after it.
+    pub(crate) fn within_host_function(&self, thread: u32) -> Option<u64> {
+        self.host_functions.within(thread)
     }
 
     /// Host functions forgotten before they began, if they ever did.
@@ -1042,6 +1063,25 @@ impl Order {
     #[inline]
     pub(crate) fn host_knows(&self, epoch: Epoch) -> bool {
         self.host.knows(epoch)
+    }
+
+    /// The stream has written a value where the CPU may see it come, and then knows what
+    /// the stream did before.
+    pub(crate) fn shows_host(&mut self, id: StreamId) {
+        let frontier = self.stream_mut(id).line.frontier();
+        self.polled.learn(&frontier, true, &mut self.spare);
+        self.spare.take(frontier);
+        self.host_news += 1;
+    }
+
+    /// Whether the CPU may know everything up to `epoch` complete without having asked CUDA.
+    pub(crate) fn host_may_have_seen(&self, epoch: Epoch) -> bool {
+        self.polled.knows(epoch)
+    }
+
+    /// Whether the CPU's accesses to what is used at `epoch` are of no interest any more.
+    pub(crate) fn is_over_for_host(&self, epoch: Epoch) -> bool {
+        self.host.is_promised(epoch) || self.host_may_have_seen(epoch)
     }
 
     /// The host's current epoch: that of what happens at a call itself.

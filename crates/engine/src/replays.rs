@@ -28,6 +28,8 @@ struct ExecTouch {
     bound: Bound,
     sort: Sort,
     possible: bool,
+    /// Of a pointer: bytes of what it points to, or 0.
+    element: u8,
     /// The first node that does so.
     node: OpRef,
 }
@@ -197,6 +199,7 @@ impl Exec {
                             bound,
                             sort: *sort,
                             possible: node.possible,
+                            element: touch.element,
                             node: node.op,
                         });
                     }
@@ -508,6 +511,9 @@ impl Engine {
         op = access.op;
         self.launch_allocates(call, id, access, &exec, found);
         self.launch_touches(id, access, &mut exec, found);
+        if self.host_uses.is_some() {
+            self.note_launch(access, &exec);
+        }
         for (address, node) in &exec.plan.frees {
             self.launch_frees(id, access, *address, *node, found);
         }
@@ -709,6 +715,17 @@ impl Engine {
         for violation in &mut found[reported..] {
             if violation.rule == RuleCode::SC102 {
                 violation.rule = RuleCode::SC110;
+            }
+        }
+    }
+
+    /// Tells what a launch does to host memory, whether it was looked at or passed over.
+    #[cold]
+    fn note_launch(&mut self, access: Access, exec: &Exec) {
+        for touch in &exec.plan.touches {
+            let gone = matches!(touch.bound, Bound::Outside(owner) if self.is_gone(owner));
+            if !gone && !exec.doubted.contains(&touch.sort) {
+                self.note_touch(touch.at(access), &touch.does(), touch.element);
             }
         }
     }

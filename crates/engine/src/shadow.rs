@@ -278,6 +278,42 @@ impl Shadow {
         newest
     }
 
+    /// The newest access that the CPU's to the region conflicts with and that `knows` does
+    /// not order before it. Kernels reach the region from the pointers in it, and from
+    /// those in `through`.
+    pub(crate) fn in_flight(
+        &self,
+        region: Region,
+        mode: Mode,
+        through: &[u64],
+        knows: impl Fn(&Access) -> bool,
+    ) -> Option<Access> {
+        let conflicts = |record: &&Record| match record.mode {
+            Mode::Write => true,
+            Mode::Read => mode == Mode::Write,
+            Mode::Update | Mode::Unknown | Mode::Doubtful => false,
+        };
+        let inside = self.pointers.range(region.address, region.end());
+        let inside = inside.filter(|(address, _)| region.contains(*address));
+        let outside = through.iter().filter(|address| !region.contains(**address));
+        let pointers = inside
+            .map(|(_, records)| records)
+            .chain(outside.map(|address| self.pointers.get(*address)))
+            .flatten()
+            .filter(|record| record.shift == 0);
+        let regions = self.regions.iter();
+        let regions = regions
+            .flat_map(|regions| regions.near(region.address, region.end()))
+            .filter(|(other, _)| other.overlaps(&region))
+            .map(|(_, record)| record);
+        pointers
+            .chain(regions)
+            .filter(conflicts)
+            .map(|record| record.access)
+            .filter(|access| !knows(access))
+            .max_by_key(|access| access.op.sequence)
+    }
+
     /// Takes in an access through a pointer that only the same timeline has used so before,
     /// where nothing else can conflict: the common case. False if it is not that.
     #[inline]

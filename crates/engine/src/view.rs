@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use streamcheck_model::Names;
+use streamcheck_model::{HOST_READ, HOST_WRITE, Names};
 
 use crate::graph::Reason;
 use crate::op::{Access, OpRef};
@@ -139,7 +139,11 @@ impl<'a> View<'a> {
             (Some(kernel), true) => format!("{kernel} of the graph that {api} launches"),
             (None, true) => format!("a node of the graph that {api} launches"),
             (Some(kernel), false) => kernel,
-            (None, false) => api.to_owned(),
+            (None, false) => match api {
+                HOST_READ => "the host's read".to_owned(),
+                HOST_WRITE => "the host's write".to_owned(),
+                _ => api.to_owned(),
+            },
         }
     }
 
@@ -308,20 +312,28 @@ impl<'a> View<'a> {
                 self.spell(later, "", ", 0"),
                 self.thread_of(to, later),
             ),
-            (Some(from), None) => format!(
-                "Before {}, call {synchronize}({}){}, or {}(event) for an event recorded after {}.",
-                self.work_at(later),
-                self.argument(from, later),
-                self.thread_of(from, later),
-                self.spell(later, "cudaEventSynchronize", "cuEventSynchronize"),
-                self.work_at(earlier),
-            ),
+            (Some(_), None) => self.wait_before(&self.work_at(later), earlier, later),
             (None, _) => format!(
                 "Make {} before {}.",
                 self.work_at(earlier),
                 self.work_at(later)
             ),
         }
+    }
+
+    /// The calls by which the host would wait for `earlier` before what `later` does.
+    pub(crate) fn wait_before(&self, what: &str, earlier: OpRef, later: OpRef) -> String {
+        let Some(from) = earlier.stream else {
+            return String::new();
+        };
+        format!(
+            "Before {what}, call {}({}){}, or {}(event) for an event recorded after {}.",
+            self.spell(later, "cudaStreamSynchronize", "cuStreamSynchronize"),
+            self.argument(from, later),
+            self.thread_of(from, later),
+            self.spell(later, "cudaEventSynchronize", "cuEventSynchronize"),
+            self.work_at(earlier),
+        )
     }
 
     /// The entry point.

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use smallvec::SmallVec;
-use streamcheck_engine::{Engine, Finding, Level, Levels, RULES, Timeline};
+use streamcheck_engine::{Engine, Finding, HostUse, Level, Levels, RULES, RuleCode, Timeline};
 use streamcheck_model::{
     Action, BatchCopy, Call, Condition, ContextId, DeviceId, Direction, Flag, FreeKind, Handle,
     HostMemory, MemoryKind, Mode, NameId, NodeWork, Operation, Outcome, Pointer, Region,
@@ -121,6 +121,7 @@ fn work() -> impl Strategy<Value = NodeWork> {
             shift: 0,
             sure: false,
             back,
+            element: 0,
         });
     prop_oneof![
         4 => prop::collection::vec(pointer, 0..4).prop_map(|pointers| NodeWork::Kernel {
@@ -235,6 +236,7 @@ fn action() -> impl Strategy<Value = Action> {
             shift,
             sure,
             back,
+            element: 0,
         });
     prop_oneof![
         (event.clone(), any::<bool>())
@@ -326,11 +328,26 @@ fn action() -> impl Strategy<Value = Action> {
         (stream(), 0..3u64)
             .prop_map(|(stream, token)| Action::HostFunctionEnqueued { stream, token }),
         (0..3u64).prop_map(|token| Action::HostFunctionStarted { token }),
+        host_access(),
+        (0..3u16, any::<bool>()).prop_map(|(device, coherent)| Action::DeviceDescribed {
+            device: DeviceId(device),
+            coherent,
+        }),
         Just(Action::BlindSpot {
             kind: NameId(9),
             example: NameId(0)
         }),
     ]
+}
+
+/// The CPU touches memory, which kernels reach from some pointers.
+fn host_access() -> impl Strategy<Value = Action> {
+    let through = prop::collection::vec(number(), 0..3);
+    (region(), any::<bool>(), through).prop_map(|(region, read, through)| Action::HostAccessed {
+        region,
+        mode: if read { Mode::Read } else { Mode::Write },
+        through: SmallVec::from_vec(through),
+    })
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
@@ -408,5 +425,141 @@ proptest! {
         prop_assert_eq!(engine.counts().len(), found);
         prop_assert!(engine.summary().operations <= operations.len() as u64);
         prop_assert!(engine.dot().starts_with("digraph"));
+    }
+
+    /// Host memory is guarded by what the engine tells of uses, so whatever a rule finds
+    /// there must have been told, and must not be over.
+    #[test]
+    fn what_the_cpu_meets_was_told(operations in prop::collection::vec(prop_oneof![
+        4 => operation(),
+        1 => (host_access(), operation())
+            .prop_map(|(action, operation)| Operation { action, ..operation }),
+    ], 1..60)) {
+        let mut engine = Engine::new(Levels::default());
+        engine.watch_host();
+        let mut uses: Vec<HostUse> = Vec::new();
+        let mut version = engine.host_version();
+        for (place, operation) in operations.iter().enumerate() {
+            let mut operation = operation.clone();
+            if let Action::HostAccessed { .. } = operation.action {
+                operation.call.stack = StackId(100 + place as u32);
+            }
+            let found = engine.apply(&operation);
+            uses.extend(engine.take_host_uses());
+            if version != engine.host_version() {
+                version = engine.host_version();
+                uses.retain(|used| !engine.is_over(used));
+            }
+            prop_assert!(!uses.iter().any(|used| engine.is_over(used)));
+            let Action::HostAccessed { region, mode, through } = &operation.action else {
+                continue;
+            };
+            for finding in found.iter().filter(|finding| finding.rule == RuleCode::SC108) {
+                let met = |used: &&HostUse| {
+                    used.region.overlaps(region)
+                        || (used.pointer && through.contains(&used.region.address))
+                };
+                let met: Vec<&HostUse> = uses.iter().filter(met).collect();
+                let conflicts = |used: &&HostUse| used.writes || *mode == Mode::Write;
+                let of_no_call = finding.allocation.is_some_and(|block| block.kind == MemoryKind::System);
+                prop_assert!(of_no_call || met.iter().any(conflicts), "{:?} {:?}", finding, uses);
+            }
+        }
+    }
+
+    /// After a synchronize of every device the CPU may touch anything.
+    #[test]
+    fn nothing_is_in_flight_after_a_synchronize(
+        operations in prop::collection::vec(operation(), 1..60),
+        accesses in prop::collection::vec(host_access(), 1..8),
+    ) {
+        let mut engine = Engine::new(Levels::default());
+        for operation in &operations {
+            engine.apply(operation);
+        }
+        for device in 0..3 {
+            let call = Call { device: DeviceId(device), ..Call::default() };
+            engine.apply(&Operation { call, action: Action::DeviceSynchronized });
+        }
+        for action in accesses {
+            let call = Call { stack: StackId(100), ..Call::default() };
+            let found = engine.apply(&Operation { call, action });
+            prop_assert!(found.is_empty(), "{:?}", found);
+        }
+    }
+
+    /// Whatever went before, work that was just submitted is in flight.
+    #[test]
+    fn what_was_just_submitted_is_in_flight(
+        operations in prop::collection::vec(operation(), 1..60),
+        (read, kernel, writes) in any::<(bool, bool, bool)>(),
+        (offset, bytes) in (0..64_u64, 1..64_u64),
+    ) {
+        let mut engine = Engine::new(Levels::default());
+        for operation in &operations {
+            engine.apply(operation);
+        }
+        // A device of its own, of which nothing is known.
+        let call = Call {
+            device: DeviceId(9),
+            context: ContextId(9),
+            thread: ThreadId(9),
+            stack: StackId(100),
+            ..Call::default()
+        };
+        let base = 0x7000_0000;
+        let (handle, region) = (Handle(0x999), Region::linear(base + offset, bytes));
+        let stream = StreamRef::Created(handle);
+        let copies = (Region::linear(0x9000_0000, bytes), region);
+        let (to, from) = if writes { (copies.1, copies.0) } else { copies };
+        let work = match kernel {
+            true => Action::Launched {
+                stream,
+                kernel: NameId(5),
+                pointers: SmallVec::from_slice(&[Pointer {
+                    address: region.address,
+                    mode: if writes { Mode::Write } else { Mode::Read },
+                    shift: 0,
+                    sure: true,
+                    back: false,
+                    element: 4,
+                }]),
+                layout_known: true,
+            },
+            false => Action::Copied {
+                stream,
+                to,
+                from,
+                direction: if writes { Direction::DeviceToHost } else { Direction::HostToDevice },
+                host: HostMemory::Pinned,
+                synchronous: false,
+            },
+        };
+        let actions = [
+            Action::StreamCreated { stream: handle, blocking: false },
+            Action::Allocated {
+                address: base,
+                size: 0x100,
+                kind: MemoryKind::Pinned,
+                stream: None,
+                pool: Handle::default(),
+            },
+            work,
+        ];
+        for action in actions {
+            engine.apply(&Operation { call, action });
+        }
+        let access = Action::HostAccessed {
+            region: Region::linear(region.address, 1),
+            mode: if read { Mode::Read } else { Mode::Write },
+            through: SmallVec::new(),
+        };
+        let found = engine.apply(&Operation { call, action: access });
+        let found: Vec<RuleCode> = found.iter().map(|finding| finding.rule).collect();
+        if read && !writes {
+            prop_assert_eq!(found, []);
+        } else {
+            prop_assert_eq!(found, [RuleCode::SC108]);
+        }
     }
 }

@@ -84,6 +84,7 @@ impl Program {
             shift: 0,
             sure: false,
             back: false,
+            element: 0,
         };
         self.make(
             thread,

@@ -216,6 +216,7 @@ impl Run {
                             shift: 0,
                             sure: false,
                             back: false,
+                            element: 0,
                         })
                     })
                     .collect();

@@ -572,6 +572,7 @@ fn pointer(address: u64, mode: Mode) -> Pointer {
         shift: 0,
         sure: true,
         back: false,
+        element: 0,
     }
 }
 

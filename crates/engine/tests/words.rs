@@ -1,6 +1,7 @@
 //! What a finding says, and what the summary counts.
 
 use streamcheck_engine::{Engine, Finding, Levels};
+use streamcheck_model::Action;
 use streamcheck_model::text::Program;
 
 fn run(text: &str) -> (Engine, Vec<Finding>) {
@@ -245,4 +246,80 @@ fn a_launch_counts_what_its_nodes_do() {
     );
     let summary = engine.summary();
     assert_eq!((summary.launches, summary.copies), (4, 2));
+}
+
+#[test]
+fn an_early_access_of_the_cpus_is_told_with_the_work_that_it_meets() {
+    let program = |access: &str| {
+        let text = format!(
+            "stream S nonblocking\nh = malloc_host 1024\np = malloc 1024\ncopy S p -> h 1024\n{access}"
+        );
+        let (_, found) = run(&text);
+        (found[0].message.clone(), found[0].help.clone())
+    };
+    let (message, help) = program("host reads h+8 4");
+    assert!(
+        message.starts_with("the host reads 4 bytes at 0x5500"),
+        "{message}"
+    );
+    assert!(
+        message.ends_with(
+            "8, inside 1,024 bytes of pinned memory, while cudaMemcpyAsync on stream 1 (operation 4) may still write \
+             them"
+        ),
+        "{message}"
+    );
+    assert!(
+        help.starts_with(
+            "Before the host's read (operation 5), call cudaStreamSynchronize(stream_1)"
+        ),
+        "{help}"
+    );
+    let (message, help) = program("host writes h 512 in recv");
+    assert!(
+        message.starts_with("recv writes 512 bytes at") && message.ends_with("may still use them"),
+        "{message}"
+    );
+    assert!(
+        help.starts_with("Before recv (operation 5), call"),
+        "{help}"
+    );
+    // What a kernel does with a pointer that is not `const` may be to read.
+    let (_, found) =
+        run("stream S nonblocking\nm = malloc_managed 64\nlaunch k S m\nhost reads m 4");
+    assert!(
+        found[0].help.contains("declare its parameter `const`"),
+        "{}",
+        found[0].help
+    );
+}
+
+#[test]
+fn a_variable_whose_function_has_returned_is_told_so() {
+    let program = Program::parse(
+        "stream S nonblocking\nh = pageable 64\np = malloc 64\ncopies S h -> p 64\nrelease h",
+    )
+    .unwrap();
+    let mut engine = Engine::new(Levels::default());
+    *engine.names_mut() = program.names.clone();
+    let returned = engine.names_mut().intern("return");
+    let mut found = Vec::new();
+    for operation in program.operations() {
+        let mut operation = operation.clone();
+        if let Action::FreeBegun { .. } = operation.action {
+            operation.call.api = returned;
+        }
+        found.extend(engine.apply(&operation));
+    }
+    let (message, help) = (&found[0].message, &found[0].help);
+    assert!(
+        message.starts_with(
+            "a function has returned, and with it went 64 bytes of system host memory"
+        ),
+        "{message}"
+    );
+    assert!(
+        help.starts_with("Before the function returns, call cudaStreamSynchronize(stream_1)"),
+        "{help}"
+    );
 }

@@ -27,4 +27,4 @@ pub use memory::{
     SourceOrder,
 };
 pub use names::Names;
-pub use operation::{Action, Call, Operation, Outcome};
+pub use operation::{Action, Call, FUNCTION_RETURN, HOST_READ, HOST_WRITE, Operation, Outcome};

@@ -59,7 +59,8 @@ pub enum FreeKind {
     Unregister,
     /// `cuMemUnmap`.
     Unmap,
-    /// The C library's `free`, `realloc` or `munmap` took host memory away.
+    /// The C library's `free`, `realloc`, `munmap` or `mremap` took host memory away, or a
+    /// function returned whose variable it was.
     Libc,
     /// Memory of another process was closed (`cudaIpcCloseMemHandle`). Whether that
     /// waits is not documented.
@@ -171,6 +172,9 @@ pub struct Pointer {
     pub sure: bool,
     /// The kernel's code may use what lies before it, so that it may be the end of that.
     pub back: bool,
+    /// Bytes of one element by the kernel's signature (`float*`: 4, `float4*`: 16); 0 if
+    /// that is not known.
+    pub element: u8,
 }
 
 /// The bytes that a copy or fill touches: `rows` runs of `width` bytes, each

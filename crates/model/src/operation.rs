@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use crate::{
     BatchCopy, Condition, ContextId, DeviceId, Direction, Flag, FreeKind, Handle, HostMemory,
-    MemoryKind, NameId, NodeWork, Pointer, Region, StackId, StreamRef, ThreadId,
+    MemoryKind, Mode, NameId, NodeWork, Pointer, Region, StackId, StreamRef, ThreadId,
 };
 
 /// The call that an operation came from.
@@ -37,6 +37,16 @@ pub struct Operation {
     /// What.
     pub action: Action,
 }
+
+/// The name of an instruction that reads memory; see [`Action::HostAccessed`].
+pub const HOST_READ: &str = "host read";
+
+/// The name of an instruction that writes memory; see [`Action::HostAccessed`].
+pub const HOST_WRITE: &str = "host write";
+
+/// What takes a local variable that pending copies use: its function has returned. It shows
+/// at the thread's next call, whose stack the operation has.
+pub const FUNCTION_RETURN: &str = "return";
 
 /// How a free ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -248,6 +258,27 @@ pub enum Action {
         to: Region,
         /// False for the `Async` calls.
         synchronous: bool,
+    },
+    /// The CPU read or wrote memory: an instruction, or a system call on the
+    /// application's behalf. The call's name is [`crate::HOST_READ`] or
+    /// [`crate::HOST_WRITE`] for an instruction, else that of the system call or the C
+    /// library's function.
+    HostAccessed {
+        /// The bytes.
+        region: Region,
+        /// `Read` or `Write`; others count as neither.
+        mode: Mode,
+        /// Pointers that kernels were given, from which they are known to reach the region.
+        through: SmallVec<[u64; 2]>,
+    },
+    /// What a device is like. Told once, when it first matters.
+    DeviceDescribed {
+        /// The device.
+        device: DeviceId,
+        /// It uses the host's page tables, so that it reads and writes pageable host memory
+        /// in place: the attributes `pageableMemoryAccess` and
+        /// `pageableMemoryAccessUsesHostPageTables` are both 1.
+        coherent: bool,
     },
     /// A host function was put into a stream.
     HostFunctionEnqueued {

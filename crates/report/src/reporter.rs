@@ -6,6 +6,7 @@ use std::io::IsTerminal;
 use streamcheck_engine::{self as engine, BlindSpot, Summary};
 use streamcheck_model::StackId;
 
+use crate::frameworks;
 use crate::gate::Gate;
 use crate::json::{Finding, Report};
 use crate::known;
@@ -114,6 +115,7 @@ impl Reporter {
             .gate
             .reason(&finding)
             .or_else(|| known::reason(&finding));
+        frameworks::advise(&mut finding);
         // Whose frames a person can do something about matters from here on.
         for event in &mut finding.events {
             event.stack = story::user_frames(&event.stack, event.kernel.as_deref());
@@ -422,6 +424,29 @@ mod tests {
             add(RuleCode::SC103, nccl, "ncclGroupEnd").as_deref(),
             Some("proxy")
         );
+    }
+
+    #[test]
+    fn the_fix_is_told_in_the_words_of_the_framework_that_called() {
+        let help = |rule, module: &str| {
+            let mut reporter = reporter(settings());
+            let finding = engine::Finding { rule, ..finding() };
+            reporter.add(finding, &mut |_| {
+                vec![Frame {
+                    module: Some(module.to_owned()),
+                    ..Frame::default()
+                }]
+            });
+            reporter.report(&summary(), &[]).findings[0].help.clone()
+        };
+        let torch = "/venv/torch/lib/libtorch_cuda.so";
+        assert!(help(RuleCode::SC201, torch).contains("`pin_memory=True`"));
+        assert!(help(RuleCode::SC108, torch).contains("`non_blocking=True`"));
+        let cupy = "/venv/cupy_backends/cuda/api/runtime.so";
+        assert!(help(RuleCode::SC201, cupy).contains("`cupyx.empty_pinned`"));
+        let plain = help(RuleCode::SC201, "/usr/bin/app");
+        assert_eq!(help(RuleCode::SC101, torch), plain);
+        assert!(!plain.contains("PyTorch"));
     }
 
     fn in_directory(write: impl FnOnce(&Path)) -> (tempfile::TempDir, Settings) {

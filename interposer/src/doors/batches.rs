@@ -64,7 +64,7 @@ fn together(call: &Call, stream: usize, copies: Vec<BatchCopy>) {
     pageable.retain(|side| unknown.next() == Some(true) && side.bytes() != 0);
     libc_door::make_room(pageable.len());
     call.copied_together(stream, copies);
-    for _ in 0..libc_door::watch_pageable(&pageable) {
+    for _ in 0..libc_door::watch_pageable(call, &pageable) {
         call.blind_spot("forgotten-sources", call.hook.api());
     }
 }

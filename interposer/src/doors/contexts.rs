@@ -7,10 +7,14 @@ use super::modules;
 use crate::call::{self, Call};
 use crate::hook::{Hook, hooks};
 use crate::thread::Origin;
-use crate::{capture, images, place, recorder, sync_memops, thread};
+use crate::{capture, guard, images, place, recorder, sync_memops, thread};
 
 /// Makes a call that unloads all kernels of a context.
 fn forgetting_kernels(real: impl FnOnce() -> u32) -> u32 {
+    if guard::on() {
+        // Its memory may go, and others be mapped there.
+        call::quietly(recorder::open_host);
+    }
     modules::forgetting(|_| true, real)
 }
 

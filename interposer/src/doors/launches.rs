@@ -12,7 +12,7 @@ use crate::call::Call;
 use crate::hook::{Hook, hooks};
 use crate::kernels::{self, Parameters};
 use crate::thread::{self, Origin};
-use crate::{call, capture, recorder};
+use crate::{call, capture, guard, recorder};
 
 pub(super) type Arguments = *const *const u8;
 pub(super) type Extra = *const *const c_void;
@@ -30,6 +30,11 @@ pub(super) fn launched(call: &Call, kernel: u64, arguments: Arguments, stream: u
     recorder::launched(call, call.stream(stream), kernel, parameters, || {
         kernels::learn(kernel, function)
     });
+}
+
+/// The sides of a grid or a block.
+fn sides(dimensions: dim3) -> [u32; 3] {
+    [dimensions.x, dimensions.y, dimensions.z]
 }
 
 /// `cudaLaunchAttribute` (driver_types.h); the driver's is laid out the same.
@@ -120,7 +125,10 @@ hooks! { Runtime:
             hook,
             origin,
             || real(kernel, grid, block, arguments, shared, stream),
-            |call| launched(call, kernel, arguments, stream),
+            |call| {
+                guard::launching(|| (sides(grid), sides(block)));
+                launched(call, kernel, arguments, stream)
+            },
         )
     }
     /// Uses what the kernel's parameters point into, in stream order; attributes may record events
@@ -130,6 +138,8 @@ hooks! { Runtime:
         runtime_launch(hook, origin, || real(config, kernel, arguments), |call| {
             // SAFETY: the launch succeeded with this configuration.
             let stream = unsafe { (*config).stream } as usize;
+            // SAFETY: as above.
+            guard::launching(|| unsafe { (sides((*config).gridDim), sides((*config).blockDim)) });
             launched(call, kernel, arguments, stream);
             // SAFETY: as above.
             unsafe { attributes(call, (*config).attrs.cast(), (*config).numAttrs, stream) };
@@ -213,8 +223,11 @@ mod driver {
             driver_launch!(
                 hook, origin, function,
                 real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, params, extra),
-                // SAFETY: the launch succeeded with these.
-                |call| unsafe { launched(call, function, params, extra, stream) }
+                |call| {
+                    guard::launching(|| ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]));
+                    // SAFETY: the launch succeeded with these.
+                    unsafe { launched(call, function, params, extra, stream) }
+                }
             )
         }
         /// Uses what the kernel's parameters point into, in stream order
@@ -225,8 +238,11 @@ mod driver {
             driver_launch!(
                 hook, origin, function,
                 real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, params),
-                // SAFETY: the launch succeeded with these.
-                |call| unsafe { launched(call, function, params, core::ptr::null(), stream) }
+                |call| {
+                    guard::launching(|| ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]));
+                    // SAFETY: the launch succeeded with these.
+                    unsafe { launched(call, function, params, core::ptr::null(), stream) }
+                }
             )
         }
         /// Uses what the kernel's parameters point into, in stream order; attributes may record events
@@ -239,6 +255,13 @@ mod driver {
                 // SAFETY: the launch succeeded with these.
                 |call| unsafe {
                     let stream = (*config).hStream as usize;
+                    guard::launching(|| {
+                        let config = &*config;
+                        (
+                            [config.gridDimX, config.gridDimY, config.gridDimZ],
+                            [config.blockDimX, config.blockDimY, config.blockDimZ],
+                        )
+                    });
                     launched(call, function, params, extra, stream);
                     attributes(call, (*config).attrs.cast(), (*config).numAttrs, stream)
                 }

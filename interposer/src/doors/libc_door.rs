@@ -1,4 +1,4 @@
-//! The C library's `free`, `realloc` and `munmap`, watched only while the
+//! The C library's `free`, `realloc`, `munmap` and `mremap`, watched only while the
 //! application has host memory registered with CUDA, or copies may still read or write
 //! host memory that CUDA was never told of.
 
@@ -6,8 +6,10 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
+use smallvec::{SmallVec, smallvec};
 use streamcheck_model::{FreeKind, Region};
 
+use super::locals::{self, Locals};
 use crate::call::{Call, Free, guarded};
 use crate::hook::{Door, Hook};
 use crate::lookup::plain_dlsym;
@@ -23,8 +25,8 @@ static WATCHED: Mutex<Watched> = Mutex::new(Watched::new());
 
 /// Host memory whose release matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Range {
-    start: u64,
+pub(super) struct Range {
+    pub(super) start: u64,
     end: u64,
     /// Whether it is pageable memory of a copy, which is watched until its first release,
     /// and not registered memory.
@@ -44,6 +46,7 @@ struct Watched {
     /// How many of those there are when the completed are looked for.
     sweep_at: usize,
     ages: u64,
+    locals: Locals,
 }
 
 impl Watched {
@@ -58,6 +61,7 @@ impl Watched {
             pageable: 0,
             sweep_at: Self::LEAST_SWEPT,
             ages: 0,
+            locals: Locals::new(),
         }
     }
 
@@ -186,10 +190,17 @@ fn change<R>(f: impl FnOnce(&mut Watched) -> R) -> R {
     result
 }
 
+/// Changes which local variables are looked after.
+pub(super) fn change_locals<R>(f: impl FnOnce(&mut Locals) -> R) -> R {
+    let mut watched = WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
+    f(&mut watched.locals)
+}
+
 /// The real functions; each is found when it is first called.
 static REAL_FREE: AtomicUsize = AtomicUsize::new(0);
 static REAL_REALLOC: AtomicUsize = AtomicUsize::new(0);
 static REAL_MUNMAP: AtomicUsize = AtomicUsize::new(0);
+static REAL_MREMAP: AtomicUsize = AtomicUsize::new(0);
 /// While a look-up of one of them runs.
 static RESOLVING: AtomicBool = AtomicBool::new(false);
 
@@ -198,19 +209,24 @@ static RESOLVING: AtomicBool = AtomicBool::new(false);
 static FREE: Hook = Hook::new(c"free", Door::Runtime, no_entry);
 static REALLOC: Hook = Hook::new(c"realloc", Door::Runtime, no_entry);
 static MUNMAP: Hook = Hook::new(c"munmap", Door::Runtime, no_entry);
+static MREMAP: Hook = Hook::new(c"mremap", Door::Runtime, no_entry);
 
 unsafe extern "C" fn no_entry() {}
 
 /// Host memory was registered with CUDA.
-pub(crate) fn watch(address: u64, size: usize) {
+pub(crate) fn watch(call: &Call, address: u64, size: usize) {
     let end = address.saturating_add(size as u64);
     change(|watched| watched.add_registered(address, end));
+    locals::watch(&call.origin, address, end);
 }
 
 /// Host memory that CUDA was never told of is read or written by copies that may be
 /// pending, and are recorded. Returns how many older such ranges had to be forgotten for it.
-pub(crate) fn watch_pageable(sides: &[Region]) -> usize {
+pub(crate) fn watch_pageable(call: &Call, sides: &[Region]) -> usize {
     let ranges = sides.iter().map(|side| (side.address, side.end()));
+    for (start, end) in ranges.clone() {
+        locals::watch(&call.origin, start, end);
+    }
     change(|watched| watched.add_pageable(ranges))
 }
 
@@ -230,7 +246,10 @@ pub(crate) fn make_room(more: usize) {
 /// Host memory was unregistered. Another thread may have registered it anew since:
 /// only the oldest range goes.
 pub(crate) fn unwatch(address: u64) {
-    change(|watched| watched.remove_registered(address));
+    change(|watched| {
+        watched.remove_registered(address);
+        watched.locals.remove(address);
+    });
 }
 
 /// Open doors jump on at once; the slow way is taken while memory is watched, and
@@ -313,12 +332,27 @@ unsafe extern "C" fn munmap(_address: *mut c_void, _size: usize) -> i32 {
     libc_asm!(REAL_MUNMAP, COUNT, slow_munmap)
 }
 
+/// The C library's `mremap`. The last argument is there if the flags say so, and goes in the
+/// same register as one that always is.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn mremap(
+    _address: *mut c_void,
+    _size: usize,
+    _new_size: usize,
+    _flags: i32,
+    _target: *mut c_void,
+) -> *mut c_void {
+    libc_asm!(REAL_MREMAP, COUNT, slow_mremap)
+}
+
 /// Finds the real functions before the application calls any of them: `dlerror` calls
 /// `realloc` while it holds what a `dlsym` frees.
 pub(crate) fn prepare() {
     real(&REAL_FREE, c"free");
     real(&REAL_REALLOC, c"realloc");
     real(&REAL_MUNMAP, c"munmap");
+    real(&REAL_MREMAP, c"mremap");
 }
 
 fn real(place: &AtomicUsize, name: &core::ffi::CStr) -> usize {
@@ -337,7 +371,9 @@ fn real(place: &AtomicUsize, name: &core::ffi::CStr) -> usize {
 unsafe extern "C-unwind" fn slow_free(address: *mut c_void) {
     // SAFETY: the block's size is the allocator's to know; null is 0.
     let size = || unsafe { libc::malloc_usable_size(address) };
-    let begun = released(&FREE, address as u64, size);
+    let begun = released(&FREE, address as u64, || {
+        smallvec![(address as u64, size())]
+    });
     if RESOLVING.load(Relaxed) {
         // Freed by the loader inside the look-up of `free`: kept.
         return;
@@ -353,8 +389,9 @@ unsafe extern "C-unwind" fn slow_free(address: *mut c_void) {
 unsafe extern "C-unwind" fn slow_realloc(address: *mut c_void, size: usize) -> *mut c_void {
     let function = real(&REAL_REALLOC, c"realloc");
     // SAFETY: as in `slow_free`.
-    let begun = released(&REALLOC, address as u64, || unsafe {
-        libc::malloc_usable_size(address)
+    let usable = || unsafe { libc::malloc_usable_size(address) };
+    let begun = released(&REALLOC, address as u64, || {
+        smallvec![(address as u64, usable())]
     });
     type Realloc = unsafe extern "C-unwind" fn(*mut c_void, usize) -> *mut c_void;
     // SAFETY: the C library's function and the caller's arguments.
@@ -366,12 +403,89 @@ unsafe extern "C-unwind" fn slow_realloc(address: *mut c_void, size: usize) -> *
 
 unsafe extern "C-unwind" fn slow_munmap(address: *mut c_void, size: usize) -> i32 {
     let function = real(&REAL_MUNMAP, c"munmap");
-    let begun = released(&MUNMAP, address as u64, || size);
+    let begun = released(&MUNMAP, address as u64, || {
+        smallvec![(address as u64, size)]
+    });
     type Munmap = unsafe extern "C-unwind" fn(*mut c_void, usize) -> i32;
     // SAFETY: the C library's function and the caller's arguments.
     let status = unsafe { core::mem::transmute::<usize, Munmap>(function)(address, size) };
     settle(begun, status == 0);
     status
+}
+
+unsafe extern "C-unwind" fn slow_mremap(
+    address: *mut c_void,
+    size: usize,
+    new_size: usize,
+    flags: i32,
+    target: *mut c_void,
+) -> *mut c_void {
+    let function = real(&REAL_MREMAP, c"mremap");
+    let moving = Moving {
+        address: address as u64,
+        size,
+        new_size,
+        flags,
+        target: target as u64,
+    };
+    let begun = released(&MREMAP, moving.lowest(), || moving.takes());
+    type Mremap =
+        unsafe extern "C-unwind" fn(*mut c_void, usize, usize, i32, *mut c_void) -> *mut c_void;
+    // SAFETY: the C library's function and the caller's arguments.
+    let moved = unsafe {
+        core::mem::transmute::<usize, Mremap>(function)(address, size, new_size, flags, target)
+    };
+    settle(begun, moving.took(moved as u64));
+    moved
+}
+
+/// The arguments of a call of `mremap`.
+#[derive(Clone, Copy, Debug)]
+struct Moving {
+    address: u64,
+    size: usize,
+    new_size: usize,
+    flags: i32,
+    target: u64,
+}
+
+impl Moving {
+    fn has_target(&self) -> bool {
+        self.flags & libc::MREMAP_FIXED != 0
+    }
+
+    fn lowest(&self) -> u64 {
+        match self.has_target() {
+            true => self.address.min(self.target),
+            false => self.address,
+        }
+    }
+
+    /// The ranges that it takes the memory of if it succeeds, or moves what is there.
+    fn takes(&self) -> SmallVec<[(u64, usize); 2]> {
+        let mut ranges = SmallVec::new();
+        if self.shrinks() {
+            let kept = self.new_size as u64;
+            ranges.push((self.address.saturating_add(kept), self.size - self.new_size));
+        } else {
+            ranges.push((self.address, self.size));
+        }
+        if self.has_target() {
+            ranges.push((self.target, self.new_size));
+        }
+        ranges
+    }
+
+    /// Whether it leaves what it keeps where it is.
+    fn shrinks(&self) -> bool {
+        self.new_size < self.size && !self.has_target()
+    }
+
+    /// Whether it has taken that, by its answer: the address of the memory now.
+    fn took(&self, answer: u64) -> bool {
+        let failed = answer == libc::MAP_FAILED as u64;
+        !failed && (self.shrinks() || answer != self.address)
+    }
 }
 
 /// A release of watched memory that the C library is about to make.
@@ -384,9 +498,14 @@ struct Released {
     pageable: Vec<(u64, u64)>,
 }
 
-/// Records that memory which starts at `address` goes, if any of it is watched.
-fn released(hook: &'static Hook, address: u64, size: impl FnOnce() -> usize) -> Option<Released> {
-    if address == 0 || address >= HIGHEST.load(Relaxed) || thread::block().depth() > 0 {
+/// Records that ranges of memory go, by first bytes and sizes, if any of it is watched. None
+/// of them begins before `lowest`.
+fn released(
+    hook: &'static Hook,
+    lowest: u64,
+    ranges: impl FnOnce() -> SmallVec<[(u64, usize); 2]>,
+) -> Option<Released> {
+    if lowest == 0 || lowest >= HIGHEST.load(Relaxed) || thread::block().depth() > 0 {
         return None;
     }
     if !recorder::running() {
@@ -395,7 +514,13 @@ fn released(hook: &'static Hook, address: u64, size: impl FnOnce() -> usize) -> 
     let origin = thread::block().origin();
     let call = Call::enter(hook, origin)?;
     // `free` leaves `errno` alone, and so do locks that are waited for within it.
-    let taken = keeping_errno(|| guarded(|| taken(address, size())))?;
+    let ranges = keeping_errno(ranges);
+    let all = || {
+        ranges
+            .iter()
+            .flat_map(|(address, size)| taken(*address, *size))
+    };
+    let taken: Vec<Range> = keeping_errno(|| guarded(|| all().collect()))?;
     let pageable = taken.iter().filter(|range| range.pageable);
     let pageable = pageable.map(|range| (range.start, range.end)).collect();
     let mut others: Vec<u64> = taken.iter().map(|range| range.start).collect();
@@ -410,7 +535,7 @@ fn released(hook: &'static Hook, address: u64, size: impl FnOnce() -> usize) -> 
 }
 
 /// The watched ranges that a release of `size` bytes takes, by their first bytes.
-fn taken(address: u64, size: usize) -> Vec<Range> {
+pub(super) fn taken(address: u64, size: usize) -> Vec<Range> {
     let end = address.saturating_add(size as u64);
     if end <= LOWEST.load(Relaxed) {
         return Vec::new();
@@ -437,9 +562,7 @@ fn settle(released: Option<Released>, gone: bool) {
     }
     if gone {
         for address in others {
-            if call.begin_free(|_| Free::new(address, FreeKind::Libc)) {
-                call.end_free(0);
-            }
+            call.released(address);
         }
     }
 }
@@ -452,6 +575,30 @@ pub(crate) fn before_fork() -> [crate::life::Held; 1] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_remapping_takes_what_it_moves_or_cuts_off() {
+        let moving = |new_size, flags, target| Moving {
+            address: 0x1_0000,
+            size: 0x4000,
+            new_size,
+            flags,
+            target,
+        };
+        let grown = moving(0x8000, libc::MREMAP_MAYMOVE, 0);
+        assert_eq!(grown.takes().as_slice(), [(0x1_0000, 0x4000)]);
+        assert!(grown.took(0x9_0000) && !grown.took(0x1_0000));
+        assert!(!grown.took(libc::MAP_FAILED as u64));
+        let shrunk = moving(0x1000, libc::MREMAP_MAYMOVE, 0);
+        assert_eq!(shrunk.takes().as_slice(), [(0x1_1000, 0x3000)]);
+        assert!(shrunk.took(0x1_0000) && !shrunk.took(libc::MAP_FAILED as u64));
+        let fixed = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        let placed = moving(0x1000, fixed, 0x8000);
+        let both = [(0x1_0000, 0x4000), (0x8000, 0x1000)];
+        assert_eq!(placed.takes().as_slice(), both);
+        assert!(placed.took(0x8000) && placed.lowest() == 0x8000);
+        assert_eq!(moving(0x1000, 0, 0x8000).lowest(), 0x1_0000);
+    }
 
     fn starts(ranges: &[Range]) -> Vec<u64> {
         ranges.iter().map(|range| range.start).collect()

@@ -7,6 +7,38 @@ use super::libc_door;
 use crate::call::{Call, Free};
 use crate::hook::{Hook, hooks, written};
 use crate::thread::Origin;
+use crate::{guard, recorder};
+
+/// An allocation of pinned memory through `real`, which takes its size. Where host memory is
+/// guarded, it gets its pages for itself.
+fn pinned(
+    hook: &'static Hook,
+    origin: Origin,
+    out: *const u64,
+    size: usize,
+    real: impl Fn(usize) -> u32,
+) -> u32 {
+    let Some(call) = Call::enter(hook, origin) else {
+        return real(size);
+    };
+    let mut asked = guard::rounded(size);
+    let mut status = real(asked);
+    if status != 0 && asked != size {
+        asked = size;
+        status = real(size);
+    }
+    if status == 0 {
+        call.finish(|call| {
+            // SAFETY: the call succeeded and wrote it.
+            let address = unsafe { written(out) };
+            call.allocated(address, size, MemoryKind::Pinned);
+            if asked != size {
+                recorder::allocated_whole(address, address.saturating_add(asked as u64));
+            }
+        });
+    }
+    status
+}
 
 /// An unregistration through `real`. Until it has succeeded, the memory is watched.
 fn unregister(
@@ -56,20 +88,17 @@ hooks! { Runtime:
         call.allocated(unsafe { written(out) }, size, MemoryKind::Managed);
     }
     /// Pinned memory
-    fn cudaMallocHost: (out: *mut u64, size: usize) after(call) {
-        // SAFETY: the call succeeded and wrote it.
-        call.allocated(unsafe { written(out) }, size, MemoryKind::Pinned);
+    fn cudaMallocHost: (out: *mut u64, size: usize) whole(hook, real, origin) {
+        pinned(hook, origin, out, size, |size| real(out, size))
     }
     /// Pinned memory
-    fn cudaHostAlloc: (out: *mut u64, size: usize, flags: u32) after(call) {
-        let _ = flags;
-        // SAFETY: the call succeeded and wrote it.
-        call.allocated(unsafe { written(out) }, size, MemoryKind::Pinned);
+    fn cudaHostAlloc: (out: *mut u64, size: usize, flags: u32) whole(hook, real, origin) {
+        pinned(hook, origin, out, size, |size| real(out, size, flags))
     }
     /// Registered memory; the C library's frees of it are watched
     fn cudaHostRegister: (address: u64, size: usize, flags: u32) after(call) {
         let _ = flags;
-        libc_door::watch(address, size);
+        libc_door::watch(call, address, size);
         call.allocated(address, size, MemoryKind::Registered);
     }
     /// Memory that is valid in stream order only
@@ -196,20 +225,17 @@ mod driver {
             call.allocated(unsafe { written(out) }, size, MemoryKind::Managed);
         }
         /// Pinned memory
-        fn cuMemAllocHost_v2: (out: *mut u64, size: usize) after(call) {
-            // SAFETY: the call succeeded and wrote it.
-            call.allocated(unsafe { written(out) }, size, MemoryKind::Pinned);
+        fn cuMemAllocHost_v2: (out: *mut u64, size: usize) whole(hook, real, origin) {
+            pinned(hook, origin, out, size, |size| real(out, size))
         }
         /// Pinned memory
-        fn cuMemHostAlloc: (out: *mut u64, size: usize, flags: u32) after(call) {
-            let _ = flags;
-            // SAFETY: the call succeeded and wrote it.
-            call.allocated(unsafe { written(out) }, size, MemoryKind::Pinned);
+        fn cuMemHostAlloc: (out: *mut u64, size: usize, flags: u32) whole(hook, real, origin) {
+            pinned(hook, origin, out, size, |size| real(out, size, flags))
         }
         /// Registered memory; the C library's frees of it are watched
         fn cuMemHostRegister_v2: (address: u64, size: usize, flags: u32) after(call) {
             let _ = flags;
-            libc_door::watch(address, size);
+            libc_door::watch(call, address, size);
             call.allocated(address, size, MemoryKind::Registered);
         }
         /// Memory that is valid in stream order only

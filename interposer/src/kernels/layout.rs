@@ -43,6 +43,8 @@ pub(super) struct Parameter {
     pub(super) offset: usize,
     pub(super) size: usize,
     pub(super) mode: Mode,
+    /// Bytes of one element of what it points to; 0 if that is not known.
+    pub(super) element: u8,
 }
 
 /// The parameters of a launch, in one of the two forms that CUDA takes.
@@ -126,6 +128,7 @@ pub(crate) struct Planned {
     pub(crate) mode: Mode,
     pub(crate) sure: bool,
     pub(crate) back: bool,
+    pub(crate) element: u8,
 }
 
 impl Planned {
@@ -148,6 +151,7 @@ impl Planned {
             shift: 0,
             sure: self.sure,
             back: self.back,
+            element: self.element,
         })
     }
 }
@@ -176,6 +180,7 @@ impl Layout {
                         shift: unsafe { self.shift(parameters, &slot.shifts) },
                         sure: slot.sure,
                         back: slot.back,
+                        element: self.parameters[slot.place.parameter].element,
                     });
                 }
             }
@@ -207,6 +212,7 @@ impl Layout {
                         shift: 0,
                         sure: false,
                         back: false,
+                        element: parameter.element,
                     });
                 }
             }
@@ -225,6 +231,7 @@ impl Layout {
                 mode,
                 sure,
                 back,
+                element: self.parameters[parameter].element,
             });
             Some(())
         };
@@ -350,6 +357,7 @@ impl Layout {
                 offset,
                 size,
                 mode: mode_of(size),
+                element: 0,
             };
             offset += size;
             parameter
@@ -362,6 +370,7 @@ impl Layout {
             offset,
             size,
             mode: mode_of(size),
+            element: 0,
         }))
     }
 
@@ -372,6 +381,7 @@ impl Layout {
             for (parameter, kind) in self.parameters.iter_mut().zip(types) {
                 let kind = kind.trim_end_matches(" restrict");
                 if parameter.size == 8 {
+                    parameter.element = element_of(kind);
                     parameter.mode = if kind.ends_with(" const*") {
                         Mode::Read
                     } else if kind.ends_with('*') {
@@ -383,6 +393,59 @@ impl Layout {
             }
         }
         self
+    }
+}
+
+/// Bytes of one element of what a demangled type points to; 0 if it is no pointer, or to
+/// what is not known.
+fn element_of(kind: &str) -> u8 {
+    let Some(kind) = kind.strip_suffix('*') else {
+        return 0;
+    };
+    let kind = kind
+        .trim_end_matches(" const")
+        .trim_end_matches(" volatile");
+    if kind.ends_with('*') {
+        return 8;
+    }
+    // A vector's name is its element's and how many of them it holds.
+    let name = kind.trim_end_matches(|letter: char| ('2'..='4').contains(&letter));
+    let count = match &kind[name.len()..] {
+        "" => 1,
+        "2" => 2,
+        "4" => 4,
+        // Three elements lie as close as they would one by one.
+        "3" => 3,
+        _ => return 0,
+    };
+    let vector = matches!(
+        name,
+        "char"
+            | "uchar"
+            | "short"
+            | "ushort"
+            | "int"
+            | "uint"
+            | "long"
+            | "ulong"
+            | "longlong"
+            | "ulonglong"
+            | "float"
+            | "double"
+    );
+    let element = match name {
+        "bool" | "char" | "signed char" | "unsigned char" | "uchar" | "char8_t" => 1,
+        "short" | "unsigned short" | "ushort" | "char16_t" | "__half" | "__nv_bfloat16"
+        | "c10::Half" | "c10::BFloat16" => 2,
+        "int" | "unsigned int" | "uint" | "float" | "char32_t" | "wchar_t" => 4,
+        "long" | "unsigned long" | "ulong" | "long long" | "unsigned long long" | "longlong"
+        | "ulonglong" | "double" => 8,
+        _ => return 0,
+    };
+    if count > 1 && !vector {
+        0
+    } else {
+        element * count
     }
 }
 
@@ -450,6 +513,31 @@ mod tests {
         // Nor do types help that are not those of this layout.
         let other = Layout::from_sizes([8, 8].into_iter()).with_modes(&types);
         assert_eq!(modes(&other), [Mode::Write, Mode::Write]);
+    }
+
+    #[test]
+    fn a_pointers_type_tells_how_long_an_element_is() {
+        for (kind, bytes) in [
+            ("float*", 4),
+            ("float const*", 4),
+            ("double*", 8),
+            ("float4*", 16),
+            ("double3 const*", 24),
+            ("unsigned char*", 1),
+            ("int volatile*", 4),
+            ("float**", 8),
+            ("__half*", 2),
+            ("__half2*", 0),
+            ("View*", 0),
+            ("void*", 0),
+            ("long", 0),
+        ] {
+            assert_eq!(element_of(kind), bytes, "{kind}");
+        }
+        let layout = Layout::from_sizes([8, 8].into_iter())
+            .with_modes(&["double*".to_owned(), "int".to_owned()]);
+        let plan = layout.plan().expect("it is short");
+        assert_eq!((plan[0].element, plan[1].element), (8, 0));
     }
 
     #[test]

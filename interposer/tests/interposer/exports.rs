@@ -7,12 +7,13 @@ use std::process::Command;
 use crate::{common, coverage};
 
 /// The C library's functions that the library stands in front of.
-const C_LIBRARY: [&str; 17] = [
+const C_LIBRARY: [&str; 18] = [
     "dlsym",
     "dlvsym",
     "free",
     "realloc",
     "munmap",
+    "mremap",
     "_exit",
     "_Exit",
     "quick_exit",

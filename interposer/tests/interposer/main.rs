@@ -11,5 +11,6 @@ mod log;
 mod order;
 mod preload;
 mod python;
+mod releases;
 mod simulated;
 mod traces;

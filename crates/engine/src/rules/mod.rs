@@ -18,6 +18,7 @@ pub(crate) mod sc104_free_before_alloc;
 pub(crate) mod sc105_reuse_race;
 pub(crate) mod sc106_invalid_free;
 pub(crate) mod sc107_host_buffer_released_in_flight;
+pub(crate) mod sc108_host_access_in_flight;
 pub(crate) mod sc109_data_race;
 pub(crate) mod sc110_graph_lifetime;
 pub(crate) mod sc111_leaked_allocation;
@@ -111,6 +112,7 @@ rules! {
     SC105 "reuse-race" Error sc105_reuse_race "a stale or early use reaches the new owner of an address that the pool had recycled";
     SC106 "invalid-free" Error sc106_invalid_free "a double free, a pointer that is no allocation's base, or the wrong kind of free";
     SC107 "host-buffer-released-in-flight" Error sc107_host_buffer_released_in_flight "pinned or registered host memory is released while a copy or kernel uses it";
+    SC108 "host-access-in-flight" Error sc108_host_access_in_flight "the CPU reads or writes memory that a pending copy or kernel writes or reads (guard mode)";
     SC109 "data-race" Error sc109_data_race "two unordered accesses to the same bytes, at least one a write";
     SC110 "graph-lifetime" Error sc110_graph_lifetime "a graph is launched whose nodes use memory that was freed or released since they were made";
     SC111 "leaked-allocation" Off sc111_leaked_allocation "stream-ordered memory is never freed, at exit, at a reset or when its pool is destroyed";

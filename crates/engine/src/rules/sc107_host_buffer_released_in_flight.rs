@@ -4,7 +4,7 @@
 //! library's `free` knows nothing of the device.
 
 use smallvec::smallvec;
-use streamcheck_model::{FreeKind, MemoryKind};
+use streamcheck_model::{FUNCTION_RETURN, FreeKind, MemoryKind};
 
 use super::RuleCode;
 use super::violation::{Free, Text, Violation};
@@ -24,7 +24,11 @@ pub(crate) fn check(free: &Free<'_>, allocation: &Allocation, found: &mut Vec<Vi
 
 pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
     let (block, last) = (violation.block?, violation.after?);
-    let mut help = view.missing_edge(last.op, violation.at, violation.gap);
+    let returned = view.name(violation.at) == FUNCTION_RETURN;
+    let mut help = match returned {
+        true => view.wait_before("the function returns", last.op, violation.at),
+        false => view.missing_edge(last.op, violation.at, violation.gap),
+    };
     if block.kind == MemoryKind::Registered && !view.name(violation.at).starts_with("cu") {
         help.push_str(&format!(
             " Registered memory also needs {} before it is released.",
@@ -33,8 +37,11 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
     }
     Some(Text {
         message: format!(
-            "{} releases {} of {} host memory at {:#x} while {} may still use them",
-            view.call(violation.at),
+            "{} {} of {} host memory at {:#x} while {} may still use them",
+            match returned {
+                true => "a function has returned, and with it went".to_owned(),
+                false => format!("{} releases", view.call(violation.at)),
+            },
             bytes(block.size),
             block.kind.label(),
             block.address,

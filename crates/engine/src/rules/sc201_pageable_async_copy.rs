@@ -20,17 +20,23 @@ pub(crate) fn check(copy: OpRef, address: u64, size: u64) -> Violation {
 }
 
 pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
+    let what = match violation.direct {
+        // Such a device writes the memory itself.
+        true => "it may be staged, or still be pending when the call returns",
+        false => "the copy is staged and does not overlap",
+    };
     Some(Text {
         message: format!(
-            "{} copies {} with pageable host memory at {:#x}: the copy is staged and does not overlap",
+            "{} copies {} with pageable host memory at {:#x}: {what}",
             view.work(violation.at),
             bytes(violation.bytes),
             violation.address,
         ),
         ordering: String::new(),
         help: format!(
-            "Allocate the host buffer of {} with {}, or page-lock it once with {}.",
+            "Allocate the host buffer of {}, {}, with {}, or page-lock it once with {}.",
             view.call_at(violation.at),
+            bytes(violation.bytes),
             view.spell(violation.at, "cudaMallocHost", "cuMemAllocHost"),
             view.spell(violation.at, "cudaHostRegister", "cuMemHostRegister"),
         ),

@@ -72,6 +72,10 @@ pub(crate) struct Violation {
     pub(crate) address: u64,
     /// Bytes concerned, where the call says so.
     pub(crate) bytes: u64,
+    /// The device copies to pageable memory by itself.
+    pub(crate) direct: bool,
+    /// What the CPU does, where that is the fault.
+    pub(crate) host: Option<Mode>,
     /// Which call tried to free.
     pub(crate) free: Option<FreeKind>,
     /// The node of a launched graph that is at fault: the call that made it.
@@ -91,6 +95,8 @@ impl Violation {
             earlier: None,
             address: 0,
             bytes: 0,
+            direct: false,
+            host: None,
             free: None,
             node: None,
             inside: false,

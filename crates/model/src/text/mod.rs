@@ -40,6 +40,8 @@
 //! | `fill S p BYTES`, `fill_sync p BYTES`, `fill_sync PT p BYTES` | the same for fills |
 //! | `copies S a -> b BYTES, c -> d BYTES` | one batch call; `during` or `any` after `S` for when the sources are read, else in stream order |
 //! | `copy_layers S a -> b 16x8 h2d 3 1024` | a volume of 3 layers, 1024 bytes apart on both sides |
+//! | `host reads p 64`, `host writes p/64 16x8` | the CPU does; `… in recv`: that call for it; `… through q r`: kernels with the pointers `q` and `r` reach as far |
+//! | `coherent` | the device uses the host's page tables |
 //! | `enqueue S` | something without accesses takes its place in the stream |
 //! | `write_value S p 1`, `wait_value S p >= 1` | stream memory operations; also `==`, `&` and `nor` |
 //! | `semaphore X`, `signal S X 1`, `await S X >= 1` | the same with an external semaphore; `signal S X` and `await S X` for one without values |
@@ -76,8 +78,9 @@ use std::collections::HashMap;
 use smallvec::SmallVec;
 
 use crate::{
-    Action, Call, ContextId, DeviceId, Direction, FreeKind, Handle, HostMemory, MemoryKind, Mode,
-    Names, Operation, Outcome, Pointer, Region, StackId, StreamRef, ThreadId,
+    Action, Call, ContextId, DeviceId, Direction, FreeKind, HOST_READ, HOST_WRITE, Handle,
+    HostMemory, MemoryKind, Mode, Names, Operation, Outcome, Pointer, Region, StackId, StreamRef,
+    ThreadId,
 };
 use line::Line;
 
@@ -231,7 +234,7 @@ impl Default for State {
 
 const CALLS: &str = "a call (stream, event, destroy, name, record, wait, sync, query, register, \
      unregister, free, free_async, free_host, unmap, release, close, ended, launch, copy, copy_sync, \
-     copies, copy_layers, fill, fill_sync, enqueue, write_value, wait_value, signal, await, semaphore, pool, \
+     copies, copy_layers, fill, fill_sync, host, coherent, enqueue, write_value, wait_value, signal, await, semaphore, pool, \
      hostfunc, hostfunc_runs, capture, end_capture, captured, dependencies, graph, clone, find, node, remove, \
      set, edges, no_edges, instantiate, update, enable, disable, graph_launch, barrier, record_context, wait_context, end_context, blind, end, \
      thread, device, context, green, primary, or `p = malloc…`)";
@@ -353,6 +356,14 @@ impl State {
                 let stream = self.stream(line)?;
                 ("cudaMemcpy3DAsync", self.copied_in_layers(stream, line)?)
             }
+            "host" => return self.host_accessed(line),
+            "coherent" => (
+                "",
+                Action::DeviceDescribed {
+                    device: self.call.device,
+                    coherent: true,
+                },
+            ),
             "enqueue" => {
                 let stream = self.stream(line)?;
                 ("cudaMemPrefetchAsync", Action::Enqueued { stream })
@@ -721,6 +732,7 @@ impl State {
                     shift,
                     sure,
                     back,
+                    element: 0,
                 }),
                 _ => return Err(line.wrong(expected)),
             }
@@ -768,6 +780,35 @@ impl State {
             host: if from.host { from.asked } else { to.asked },
             synchronous,
         })
+    }
+
+    fn host_accessed(&mut self, line: &mut Line<'_>) -> Result<Vec<Operation>, ParseError> {
+        let expected = "`reads` or `writes`";
+        let (mode, instruction) = match line.word(expected)? {
+            "reads" => (Mode::Read, HOST_READ),
+            "writes" => (Mode::Write, HOST_WRITE),
+            _ => return Err(line.wrong(expected)),
+        };
+        let (address, _, pitch) = self.pointer(line)?;
+        let (width, rows) = extent(line)?;
+        let api = match line.eat("in") {
+            true => line.word("a call's name")?.to_owned(),
+            false => instruction.to_owned(),
+        };
+        let mut through = SmallVec::new();
+        if line.eat("through") {
+            through.push(self.pointer(line)?.0);
+            while line.peek().is_some() {
+                through.push(self.pointer(line)?.0);
+            }
+        }
+        let region = Region::pitched(address, width, rows, pitch.unwrap_or(width));
+        let action = Action::HostAccessed {
+            region,
+            mode,
+            through,
+        };
+        Ok(vec![self.operation(&api, action)])
     }
 
     fn filled(
@@ -979,6 +1020,44 @@ mod tests {
                 ..
             }
         ));
+    }
+
+    #[test]
+    fn the_cpu_touches_memory_by_itself_or_in_a_call() {
+        let text =
+            "h = malloc_host 4096\nhost reads h+8 4\nhost writes h/64 16x8 in recv through h h+64";
+        let actions = actions(text);
+        let Action::HostAccessed {
+            region,
+            mode: Mode::Read,
+            ref through,
+        } = actions[1]
+        else {
+            panic!()
+        };
+        assert!(through.is_empty());
+        let host = region.address - 8;
+        assert_eq!(region, Region::linear(host + 8, 4));
+        assert_eq!(
+            actions[2],
+            Action::HostAccessed {
+                region: Region::pitched(host, 16, 8, 64),
+                mode: Mode::Write,
+                through: SmallVec::from_slice(&[host, host + 64]),
+            }
+        );
+        let program = Program::parse(text).unwrap();
+        let apis = program
+            .operations()
+            .map(|op| program.names.text(op.call.api));
+        assert_eq!(
+            apis.collect::<Vec<_>>(),
+            ["cudaMallocHost", HOST_READ, "recv"]
+        );
+        assert_eq!(
+            fault("h = malloc_host 8\nhost touches h 8"),
+            "2:6: expected `reads` or `writes`, found `touches`"
+        );
     }
 
     #[test]

@@ -141,6 +141,12 @@ macro_rules! visitor {
                     stream!(stream);
                     region!(to);
                 }
+                Action::HostAccessed { region, through, .. } => {
+                    region!(region);
+                    for address in through {
+                        each(address);
+                    }
+                }
                 Action::HostFunctionEnqueued { stream, token } => {
                     stream!(stream);
                     each(token);
@@ -206,6 +212,7 @@ macro_rules! visitor {
                 | Action::ContextDestroyed
                 | Action::Barrier { .. }
                 | Action::FreeEnded { .. }
+                | Action::DeviceDescribed { .. }
                 | Action::Ended
                 | Action::BlindSpot { .. } => {}
             }

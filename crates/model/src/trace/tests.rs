@@ -100,7 +100,7 @@ fn region() -> impl Strategy<Value = Region> {
 
 fn pointer() -> impl Strategy<Value = Pointer> {
     (
-        any::<(u64, u32, bool, bool)>(),
+        any::<(u64, u32, bool, bool, u8)>(),
         prop_oneof![
             Just(Mode::Read),
             Just(Mode::Write),
@@ -109,12 +109,13 @@ fn pointer() -> impl Strategy<Value = Pointer> {
             Just(Mode::Doubtful)
         ],
     )
-        .prop_map(|((address, shift, sure, back), mode)| Pointer {
+        .prop_map(|((address, shift, sure, back, element), mode)| Pointer {
             address,
             mode,
             shift,
             sure,
             back,
+            element,
         })
 }
 
@@ -391,6 +392,17 @@ fn action() -> impl Strategy<Value = Action> {
         (stream(), any::<u64>())
             .prop_map(|(stream, token)| Action::HostFunctionEnqueued { stream, token }),
         any::<u64>().prop_map(|token| Action::HostFunctionStarted { token }),
+        (region(), any::<bool>(), vec(any::<u64>(), 0..4)).prop_map(|(region, read, through)| {
+            Action::HostAccessed {
+                region,
+                mode: if read { Mode::Read } else { Mode::Write },
+                through: through.into(),
+            }
+        }),
+        any::<(u16, bool)>().prop_map(|(device, coherent)| Action::DeviceDescribed {
+            device: DeviceId(device),
+            coherent,
+        }),
         (name(), name()).prop_map(|(kind, example)| Action::BlindSpot { kind, example }),
         rarer_action(),
         graph_action(),
@@ -928,6 +940,7 @@ fn loops_take_a_few_bytes_an_operation() {
                 shift: 0,
                 sure: false,
                 back: false,
+                element: 0,
             })
             .collect(),
         layout_known: true,

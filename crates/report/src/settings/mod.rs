@@ -49,6 +49,8 @@ pub struct Settings {
     pub baseline: Option<PathBuf>,
     /// What is recorded of the host stack at each call.
     pub stacks: Stacks,
+    /// Watch the CPU's accesses to host memory that pending work uses.
+    pub guard: bool,
     /// The rules' levels.
     pub levels: Levels,
     /// The levels among them that somebody gave, the later ones last.
@@ -77,6 +79,7 @@ impl Default for Settings {
             suppressions: None,
             baseline: None,
             stacks: Stacks::Full,
+            guard: false,
             levels: Levels::default(),
             given_levels: Vec::new(),
             require_cuda: None,

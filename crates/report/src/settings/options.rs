@@ -28,8 +28,6 @@ pub struct OptionSpec {
     pub repeatable: bool,
     /// Whether `--name` alone, without a value, means `on`.
     pub switch: bool,
-    /// False for an option whose feature this version lacks: giving it is a problem.
-    pub available: bool,
     pub(super) set: Set,
 }
 
@@ -76,22 +74,7 @@ const fn option(
         meaning,
         repeatable: false,
         switch: false,
-        available: true,
         set,
-    }
-}
-
-/// An option that is kept for a feature to come.
-const fn later(
-    name: &'static str,
-    takes: &'static str,
-    default: &'static str,
-    meaning: &'static str,
-    set: Set,
-) -> OptionSpec {
-    OptionSpec {
-        available: false,
-        ..option(name, takes, default, meaning, set)
     }
 }
 
@@ -201,12 +184,14 @@ pub static OPTIONS: &[OptionSpec] = &[
     ),
     OptionSpec {
         switch: true,
-        ..later(
+        ..option(
             "guard",
             SWITCH,
             "off",
-            "watch host accesses to in-flight host memory with page protection",
-            |_, value, _| switch(value).map(drop),
+            "watch host accesses to in-flight host memory with page protection: memory that pending work \
+             writes is closed to the CPU, memory that it reads to the CPU's writes, and who comes too early \
+             is reported (SC108)",
+            |settings, value, _| switch(value).map(|on| settings.guard = on),
         )
     },
     OptionSpec {
@@ -397,7 +382,7 @@ mod tests {
 
     #[test]
     fn a_default_in_words_is_the_default_in_fact() {
-        for option in OPTIONS.iter().filter(|option| option.available) {
+        for option in OPTIONS {
             let mut settings = Settings::default();
             if (option.set)(&mut settings, option.default, None).is_ok()
                 && !option.takes.contains("path")

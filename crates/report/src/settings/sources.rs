@@ -95,18 +95,7 @@ fn apply(given: &Given, settings: &mut Settings, beaten: bool) -> Result<(), Pro
         value,
         base,
     } = given;
-    let result = (option.set)(settings, value, base.as_deref());
-    if !option.available {
-        // Saying the default asks for nothing.
-        if value == option.default {
-            return Ok(());
-        }
-        return Err(Problem::new(format!(
-            "{place} is given, but `{}` is not available in this version, so it is ignored",
-            option.name
-        )));
-    }
-    result.map_err(|why| {
+    (option.set)(settings, value, base.as_deref()).map_err(|why| {
         let shown = clean(value, 200);
         let why = match (why.is_empty(), value.is_empty()) {
             (true, true) => format!("is empty, but it takes {}", option.takes),
@@ -396,8 +385,7 @@ mod tests {
             ("STREAMCHECK_EXITCODE", "1"),
             ("STREAMCHECK_XYZZY", "1"),
             ("STREAMCHECK_LEVEL", "SC202=of,SC201=off"),
-            ("STREAMCHECK_GUARD", "on"),
-            ("STREAMCHECK_GUARD", "off"),
+            ("STREAMCHECK_GUARD", "maybe"),
         ];
         let overrides = [("color", "blue"), ("verbose", "1"), ("jsn", "x")];
         let (settings, problems) = load_from(file, &environment, &overrides);

@@ -80,7 +80,7 @@ pub(super) fn copy(
     s.submitted();
     let host_waits = match (target, source) {
         (Place::Device, Place::Device) => false,
-        (Place::Pageable, _) => true,
+        (Place::Pageable, _) => waits || !super::device::coherent(),
         (to, from) if !on_device(to) && !on_device(from) => true,
         _ => waits,
     };

@@ -5,8 +5,16 @@ use crate::error::{INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED};
 use crate::sim::session::session;
 use crate::sim::state::DEVICE_MEMORY;
 use std::ffi::c_char;
+use std::sync::LazyLock;
 
 const NAME: &[u8] = b"Simulated CUDA device\0";
+
+/// Whether devices read and write pageable memory where it lies (`SIMCUDA_COHERENT=1`).
+pub(super) fn coherent() -> bool {
+    static COHERENT: LazyLock<bool> =
+        LazyLock::new(|| super::environment("SIMCUDA_COHERENT") == Some(1));
+    *COHERENT
+}
 
 /// What `cuDeviceGetAttribute` answers, by `CUdevice_attribute`: a Hopper-like device; anything else is 0.
 fn attribute(attribute: u32, device: i32) -> i32 {
@@ -42,7 +50,9 @@ fn attribute(attribute: u32, device: i32) -> i32 {
         106 => 32,                     // blocks per multiprocessor
         111 => 1 << 10,                // reserved shared memory
         134 => -1,                     // host NUMA node
-        _ => 0,                        // among them pageable access (88): a discrete GPU
+        // Pageable access, through the host's page tables: on no discrete GPU.
+        88 | 100 => i32::from(coherent()),
+        _ => 0,
     }
 }
 

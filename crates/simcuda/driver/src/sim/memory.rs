@@ -159,7 +159,11 @@ impl State {
         let (context, device) = self
             .context(0)
             .map(|(handle, context)| (handle, context.device))?;
-        let address = self.take_device_memory(device, size)?;
+        let address = match kind {
+            // The CPU may protect it, so it is no place that copies go to by plain addresses.
+            Kind::Managed => self.host.take(size).ok_or(OUT_OF_MEMORY)?,
+            _ => self.take_device_memory(device, size)?,
+        };
         self.remember(address, size, kind, device, context);
         Ok(address)
     }
@@ -240,7 +244,7 @@ impl State {
         freed: Option<Arc<Past>>,
     ) {
         match allocation.kind {
-            Kind::Host(_) => self.host.give(address, allocation.size),
+            Kind::Host(_) | Kind::Managed => self.host.give(address, allocation.size),
             Kind::Imported => self.unmap_import(address, allocation.size),
             Kind::Pooled(id) => {
                 let arena = &self.devices[allocation.device as usize].arena;

@@ -1,0 +1,107 @@
+//! The C library's functions that set what is done on a signal, and which are blocked.
+//!
+//! They matter where host memory is guarded (see [`crate::guard::signals`]); elsewhere each
+//! is one jump.
+
+use core::ffi::c_int;
+
+use libc::{sighandler_t, sigset_t};
+
+use super::passing::passing;
+use crate::guard::signals;
+
+passing! {
+    fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        unsafe {
+            signals::sigaction(signal, new, old, |signal, new, old| real(signal, new, old))
+        }
+    }
+    fn __sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        unsafe {
+            signals::sigaction(signal, new, old, |signal, new, old| real(signal, new, old))
+        }
+    }
+    fn signal(signal: c_int, handler: sighandler_t) -> sighandler_t, failed(libc::SIG_ERR), |real| {
+        simple(signal, handler, libc::SA_RESTART, true)
+            // SAFETY: the application's own call.
+            .unwrap_or_else(|| unsafe { real(signal, handler) })
+    }
+    fn bsd_signal(signal: c_int, handler: sighandler_t) -> sighandler_t, failed(libc::SIG_ERR), |real| {
+        simple(signal, handler, libc::SA_RESTART, true)
+            // SAFETY: the application's own call.
+            .unwrap_or_else(|| unsafe { real(signal, handler) })
+    }
+    fn ssignal(signal: c_int, handler: sighandler_t) -> sighandler_t, failed(libc::SIG_ERR), |real| {
+        simple(signal, handler, libc::SA_RESTART, true)
+            // SAFETY: the application's own call.
+            .unwrap_or_else(|| unsafe { real(signal, handler) })
+    }
+    fn sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t, failed(libc::SIG_ERR), |real| {
+        simple(signal, handler, ONCE, false)
+            // SAFETY: the application's own call.
+            .unwrap_or_else(|| unsafe { real(signal, handler) })
+    }
+    fn __sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t, failed(libc::SIG_ERR), |real| {
+        simple(signal, handler, ONCE, false)
+            // SAFETY: the application's own call.
+            .unwrap_or_else(|| unsafe { real(signal, handler) })
+    }
+    fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t, failed(libc::SIG_ERR), |real| {
+        /// `SIG_HOLD` (signal.h).
+        const HOLD: sighandler_t = 2;
+        // Neither of our signals can be held.
+        let set = (handler != HOLD).then(|| simple(signal, handler, 0, false));
+        // SAFETY: the application's own call.
+        set.flatten().unwrap_or_else(|| unsafe { real(signal, handler) })
+    }
+    fn sigignore(signal: c_int) -> c_int, failed(-1), |real| {
+        match simple(signal, libc::SIG_IGN, 0, false) {
+            Some(libc::SIG_ERR) => -1,
+            Some(_) => 0,
+            // SAFETY: the application's own call.
+            None => unsafe { real(signal) },
+        }
+    }
+    fn sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        unsafe { signals::mask(how, set, old, |how, set, old| real(how, set, old)) }
+    }
+    fn pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int, failed(libc::ENOSYS), |real| {
+        // SAFETY: the application's own call.
+        unsafe { signals::mask(how, set, old, |how, set, old| real(how, set, old)) }
+    }
+}
+
+/// What System V's `signal` sets: the action is for one signal, which it does not block.
+const ONCE: c_int = libc::SA_RESETHAND | libc::SA_NODEFER | 0x2000_0000;
+
+/// Sets a handler that takes the signal alone, if the signal is one of those that guarding
+/// needs. Returns the one before.
+fn simple(
+    signal: c_int,
+    handler: sighandler_t,
+    flags: c_int,
+    blocks_itself: bool,
+) -> Option<sighandler_t> {
+    if !signals::takes(signal) {
+        return None;
+    }
+    // SAFETY: plain data, for which zero is a value.
+    let (mut new, mut old) = unsafe {
+        (
+            core::mem::zeroed::<libc::sigaction>(),
+            core::mem::zeroed::<libc::sigaction>(),
+        )
+    };
+    new.sa_sigaction = handler;
+    new.sa_flags = flags;
+    if blocks_itself {
+        // SAFETY: a set of our own.
+        unsafe { libc::sigaddset(&mut new.sa_mask, signal) };
+    }
+    // SAFETY: both live; the kernel is not asked, as the signal is one of ours.
+    unsafe { signals::sigaction(signal, &new, &mut old, |_, _, _| -1) };
+    Some(old.sa_sigaction)
+}

@@ -1,0 +1,389 @@
+//! The C library's functions that have the kernel read or write memory, which would fail on
+//! guarded pages: there they are accesses of the CPU's, and the pages are opened for them.
+//!
+//! Where no host memory is guarded, each is one jump.
+
+use core::ffi::{c_int, c_uint, c_ulong, c_void};
+
+use libc::{FILE, iovec, mmsghdr, msghdr, off_t, sockaddr, socklen_t, ssize_t, timespec};
+use smallvec::SmallVec;
+use streamcheck_model::Region;
+
+use super::passing::passing;
+use crate::call::guarded;
+use crate::guard;
+use crate::hook::Hook;
+use crate::recorder;
+use crate::room::uncancelled;
+use crate::thread::{self, Inside, Origin, keeping_errno};
+
+type Ranges = SmallVec<[(u64, u64); 4]>;
+
+/// Guarded memory that is open for a call.
+struct Open {
+    hook: &'static Hook,
+    origin: Option<Origin>,
+    ranges: Ranges,
+    write: bool,
+}
+
+impl Open {
+    /// `None` if no page of these ranges is closed.
+    fn new(hook: &'static Hook, ranges: impl FnOnce() -> Ranges, write: bool) -> Option<Self> {
+        if !guard::on() || thread::block().in_own_code() {
+            return None;
+        }
+        let ranges = ranges();
+        let closed = |&(start, end): &(u64, u64)| guard::may_be_closed(start, end - start);
+        if !ranges.iter().any(closed) {
+            return None;
+        }
+        // Within CUDA's own calls it is CUDA that calls, and where from is not known.
+        let origin = (thread::block().depth() == 0).then(|| thread::block().origin());
+        let _inside = Inside::nest();
+        let held = keeping_errno(|| guarded(|| uncancelled(|| recorder::hold_host(&ranges))));
+        (held == Some(true)).then_some(Self {
+            hook,
+            origin,
+            ranges,
+            write,
+        })
+    }
+
+    /// The call has used so many bytes.
+    fn used(&self, mut bytes: u64) {
+        let Some(origin) = self.origin else { return };
+        let _inside = Inside::nest();
+        keeping_errno(|| {
+            guarded(|| {
+                for &(start, end) in &self.ranges {
+                    let part = bytes.min(end - start);
+                    bytes -= part;
+                    if part > 0 {
+                        let region = Region::linear(start, part);
+                        recorder::host_called(self.hook, &origin, region, self.write);
+                    }
+                }
+            })
+        });
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let _inside = Inside::nest();
+        keeping_errno(|| guarded(|| uncancelled(|| recorder::let_go_of_host(&self.ranges))));
+    }
+}
+
+/// Makes a call through `real`, which reads or writes these ranges; `bytes` says how many of
+/// their bytes.
+#[inline(always)]
+fn around<T: Copy>(
+    hook: &'static Hook,
+    write: bool,
+    ranges: impl FnOnce() -> Ranges,
+    bytes: impl FnOnce(T) -> u64,
+    real: impl FnOnce() -> T,
+) -> T {
+    let Some(open) = Open::new(hook, ranges, write) else {
+        return real();
+    };
+    let result = real();
+    open.used(bytes(result));
+    result
+}
+
+/// What the kernel or the C library writes.
+const WRITTEN: bool = true;
+/// What it reads.
+const READ: bool = false;
+
+fn one(start: *const c_void, bytes: usize) -> impl FnOnce() -> Ranges {
+    move || {
+        let start = start as u64;
+        smallvec::smallvec![(start, start.saturating_add(bytes as u64))]
+    }
+}
+
+/// # Safety
+/// `list` is a list of `count` buffers, as a call takes it.
+unsafe fn list(list: *const iovec, count: usize) -> impl FnOnce() -> Ranges {
+    move || {
+        /// The most that the kernel takes (`UIO_MAXIOV`).
+        const MOST: usize = 1024;
+        if list.is_null() || count > MOST {
+            return Ranges::new();
+        }
+        // SAFETY: the caller's promise.
+        (0..count)
+            .map(|index| unsafe { buffer(list.add(index)) })
+            .collect()
+    }
+}
+
+unsafe fn buffer(buffer: *const iovec) -> (u64, u64) {
+    // SAFETY: one of a list of buffers.
+    let (start, size) = unsafe { ((*buffer).iov_base as u64, (*buffer).iov_len as u64) };
+    (start, start.saturating_add(size))
+}
+
+/// # Safety
+/// `message` is null or a message, as a call takes it.
+unsafe fn message(message: *const msghdr) -> impl FnOnce() -> Ranges {
+    move || {
+        if message.is_null() {
+            return Ranges::new();
+        }
+        // SAFETY: the caller's promise.
+        unsafe { list((*message).msg_iov, (*message).msg_iovlen as usize)() }
+    }
+}
+
+/// # Safety
+/// `messages` is a list of `count` messages, as a call takes it.
+unsafe fn messages(messages: *const mmsghdr, count: c_uint) -> impl FnOnce() -> Ranges {
+    move || {
+        if messages.is_null() || count > 1024 {
+            return Ranges::new();
+        }
+        (0..count as usize)
+            // SAFETY: the caller's promise.
+            .flat_map(|index| unsafe { message(&raw const (*messages.add(index)).msg_hdr)() })
+            .collect()
+    }
+}
+
+/// How many bytes each of the first `count` messages took, in all.
+///
+/// # Safety
+/// As for [`messages`], after the call.
+unsafe fn taken(messages: *const mmsghdr, count: c_int) -> u64 {
+    (0..usize::try_from(count).unwrap_or(0))
+        // SAFETY: the caller's promise.
+        .map(|index| u64::from(unsafe { (*messages.add(index)).msg_len }))
+        .sum()
+}
+
+fn bytes(result: ssize_t) -> u64 {
+    u64::try_from(result).unwrap_or(0)
+}
+
+fn all_if(done: bool, size: usize) -> u64 {
+    if done { size as u64 } else { 0 }
+}
+
+/// A call whose result is how many bytes it read or wrote, or -1.
+macro_rules! transfer {
+    ($write:ident, $ranges:expr, $call:expr) => {
+        around(
+            &HOOK,
+            $write,
+            $ranges,
+            bytes,
+            // SAFETY: the application's own call.
+            || unsafe { $call },
+        )
+    };
+}
+
+/// The same of a list of buffers.
+macro_rules! listed {
+    ($write:ident, $ranges:expr, $call:expr) => {{
+        // SAFETY: what the application gives the call.
+        let ranges = unsafe { $ranges };
+        transfer!($write, ranges, $call)
+    }};
+}
+
+passing! {
+    fn read(fd: c_int, buffer: *mut c_void, count: usize) -> ssize_t, failed(-1), |real| {
+        transfer!(WRITTEN, one(buffer, count), real(fd, buffer, count))
+    }
+    fn __read_chk(fd: c_int, buffer: *mut c_void, count: usize, size: usize) -> ssize_t, failed(-1), |real| {
+        transfer!(WRITTEN, one(buffer, count), real(fd, buffer, count, size))
+    }
+    fn pread(fd: c_int, buffer: *mut c_void, count: usize, offset: off_t) -> ssize_t, failed(-1), |real| {
+        transfer!(WRITTEN, one(buffer, count), real(fd, buffer, count, offset))
+    }
+    fn pread64(fd: c_int, buffer: *mut c_void, count: usize, offset: off_t) -> ssize_t, failed(-1), |real| {
+        transfer!(WRITTEN, one(buffer, count), real(fd, buffer, count, offset))
+    }
+    fn __pread_chk(fd: c_int, buffer: *mut c_void, count: usize, offset: off_t, size: usize) -> ssize_t, failed(-1), |real| {
+        transfer!(WRITTEN, one(buffer, count), real(fd, buffer, count, offset, size))
+    }
+    fn __pread64_chk(fd: c_int, buffer: *mut c_void, count: usize, offset: off_t, size: usize) -> ssize_t, failed(-1), |real| {
+        transfer!(WRITTEN, one(buffer, count), real(fd, buffer, count, offset, size))
+    }
+    fn write(fd: c_int, buffer: *const c_void, count: usize) -> ssize_t, failed(-1), |real| {
+        transfer!(READ, one(buffer, count), real(fd, buffer, count))
+    }
+    fn pwrite(fd: c_int, buffer: *const c_void, count: usize, offset: off_t) -> ssize_t, failed(-1), |real| {
+        transfer!(READ, one(buffer, count), real(fd, buffer, count, offset))
+    }
+    fn pwrite64(fd: c_int, buffer: *const c_void, count: usize, offset: off_t) -> ssize_t, failed(-1), |real| {
+        transfer!(READ, one(buffer, count), real(fd, buffer, count, offset))
+    }
+    fn readv(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t, failed(-1), |real| {
+        listed!(WRITTEN, list(buffers, count as usize), real(fd, buffers, count))
+    }
+    fn writev(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t, failed(-1), |real| {
+        listed!(READ, list(buffers, count as usize), real(fd, buffers, count))
+    }
+    fn preadv(fd: c_int, buffers: *const iovec, count: c_int, offset: off_t) -> ssize_t, failed(-1), |real| {
+        listed!(WRITTEN, list(buffers, count as usize), real(fd, buffers, count, offset))
+    }
+    fn preadv64(fd: c_int, buffers: *const iovec, count: c_int, offset: off_t) -> ssize_t, failed(-1), |real| {
+        listed!(WRITTEN, list(buffers, count as usize), real(fd, buffers, count, offset))
+    }
+    fn pwritev(fd: c_int, buffers: *const iovec, count: c_int, offset: off_t) -> ssize_t, failed(-1), |real| {
+        listed!(READ, list(buffers, count as usize), real(fd, buffers, count, offset))
+    }
+    fn pwritev64(fd: c_int, buffers: *const iovec, count: c_int, offset: off_t) -> ssize_t, failed(-1), |real| {
+        listed!(READ, list(buffers, count as usize), real(fd, buffers, count, offset))
+    }
+    fn preadv2(fd: c_int, buffers: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t, failed(-1), |real| {
+        listed!(WRITTEN, list(buffers, count as usize), real(fd, buffers, count, offset, flags))
+    }
+    fn preadv64v2(fd: c_int, buffers: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t, failed(-1), |real| {
+        listed!(WRITTEN, list(buffers, count as usize), real(fd, buffers, count, offset, flags))
+    }
+    fn pwritev2(fd: c_int, buffers: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t, failed(-1), |real| {
+        listed!(READ, list(buffers, count as usize), real(fd, buffers, count, offset, flags))
+    }
+    fn pwritev64v2(fd: c_int, buffers: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t, failed(-1), |real| {
+        listed!(READ, list(buffers, count as usize), real(fd, buffers, count, offset, flags))
+    }
+    fn send(fd: c_int, buffer: *const c_void, count: usize, flags: c_int) -> ssize_t, failed(-1), |real| {
+        transfer!(READ, one(buffer, count), real(fd, buffer, count, flags))
+    }
+    fn sendto(
+        fd: c_int, buffer: *const c_void, count: usize, flags: c_int, to: *const sockaddr, size: socklen_t,
+    ) -> ssize_t, failed(-1), |real| {
+        transfer!(READ, one(buffer, count), real(fd, buffer, count, flags, to, size))
+    }
+    fn sendmsg(fd: c_int, sent: *const msghdr, flags: c_int) -> ssize_t, failed(-1), |real| {
+        listed!(READ, message(sent), real(fd, sent, flags))
+    }
+    fn sendmmsg(fd: c_int, sent: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int, failed(-1), |real| {
+        // SAFETY: what the application gives the call, and the call itself.
+        unsafe {
+            around(&HOOK, READ, messages(sent, count), |done| taken(sent, done), || {
+                real(fd, sent, count, flags)
+            })
+        }
+    }
+    fn recv(fd: c_int, buffer: *mut c_void, count: usize, flags: c_int) -> ssize_t, failed(-1), |real| {
+        transfer!(WRITTEN, one(buffer, count), real(fd, buffer, count, flags))
+    }
+    fn __recv_chk(fd: c_int, buffer: *mut c_void, count: usize, size: usize, flags: c_int) -> ssize_t, failed(-1), |real| {
+        transfer!(WRITTEN, one(buffer, count), real(fd, buffer, count, size, flags))
+    }
+    fn recvfrom(
+        fd: c_int, buffer: *mut c_void, count: usize, flags: c_int, from: *mut sockaddr, size: *mut socklen_t,
+    ) -> ssize_t, failed(-1), |real| {
+        transfer!(WRITTEN, one(buffer, count), real(fd, buffer, count, flags, from, size))
+    }
+    fn __recvfrom_chk(
+        fd: c_int, buffer: *mut c_void, count: usize, room: usize, flags: c_int, from: *mut sockaddr,
+        size: *mut socklen_t,
+    ) -> ssize_t, failed(-1), |real| {
+        transfer!(WRITTEN, one(buffer, count), real(fd, buffer, count, room, flags, from, size))
+    }
+    fn recvmsg(fd: c_int, received: *mut msghdr, flags: c_int) -> ssize_t, failed(-1), |real| {
+        listed!(WRITTEN, message(received), real(fd, received, flags))
+    }
+    fn recvmmsg(
+        fd: c_int, received: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec,
+    ) -> c_int, failed(-1), |real| {
+        // SAFETY: what the application gives the call, and the call itself.
+        unsafe {
+            around(&HOOK, WRITTEN, messages(received, count), |done| taken(received, done), || {
+                real(fd, received, count, flags, timeout)
+            })
+        }
+    }
+    fn process_vm_readv(
+        process: c_int, to: *const iovec, count: c_ulong, from: *const iovec, from_count: c_ulong, flags: c_ulong,
+    ) -> ssize_t, failed(-1), |real| {
+        listed!(WRITTEN, list(to, count as usize),
+            real(process, to, count, from, from_count, flags)
+        )
+    }
+    fn process_vm_writev(
+        process: c_int, from: *const iovec, count: c_ulong, to: *const iovec, to_count: c_ulong, flags: c_ulong,
+    ) -> ssize_t, failed(-1), |real| {
+        listed!(READ, list(from, count as usize),
+            real(process, from, count, to, to_count, flags)
+        )
+    }
+    fn getrandom(buffer: *mut c_void, count: usize, flags: c_uint) -> ssize_t, failed(-1), |real| {
+        transfer!(WRITTEN, one(buffer, count), real(buffer, count, flags))
+    }
+    fn fread(buffer: *mut c_void, size: usize, count: usize, file: *mut FILE) -> usize, failed(0), |real| {
+        let all = one(buffer, size.saturating_mul(count));
+        // SAFETY: the application's own call.
+        around(&HOOK, WRITTEN, all, |items| (items * size) as u64, || unsafe { real(buffer, size, count, file) })
+    }
+    fn fread_unlocked(buffer: *mut c_void, size: usize, count: usize, file: *mut FILE) -> usize, failed(0), |real| {
+        let all = one(buffer, size.saturating_mul(count));
+        // SAFETY: the application's own call.
+        around(&HOOK, WRITTEN, all, |items| (items * size) as u64, || unsafe { real(buffer, size, count, file) })
+    }
+    fn __fread_chk(
+        buffer: *mut c_void, room: usize, size: usize, count: usize, file: *mut FILE,
+    ) -> usize, failed(0), |real| {
+        let all = one(buffer, size.saturating_mul(count));
+        // SAFETY: the application's own call.
+        around(&HOOK, WRITTEN, all, |items| (items * size) as u64, || unsafe { real(buffer, room, size, count, file) })
+    }
+    fn __fread_unlocked_chk(
+        buffer: *mut c_void, room: usize, size: usize, count: usize, file: *mut FILE,
+    ) -> usize, failed(0), |real| {
+        let all = one(buffer, size.saturating_mul(count));
+        // SAFETY: the application's own call.
+        around(&HOOK, WRITTEN, all, |items| (items * size) as u64, || unsafe { real(buffer, room, size, count, file) })
+    }
+    fn fwrite(buffer: *const c_void, size: usize, count: usize, file: *mut FILE) -> usize, failed(0), |real| {
+        let all = one(buffer, size.saturating_mul(count));
+        // SAFETY: the application's own call.
+        around(&HOOK, READ, all, |items| (items * size) as u64, || unsafe { real(buffer, size, count, file) })
+    }
+    fn fwrite_unlocked(buffer: *const c_void, size: usize, count: usize, file: *mut FILE) -> usize, failed(0), |real| {
+        let all = one(buffer, size.saturating_mul(count));
+        // SAFETY: the application's own call.
+        around(&HOOK, READ, all, |items| (items * size) as u64, || unsafe { real(buffer, size, count, file) })
+    }
+    fn madvise(start: *mut c_void, size: usize, advice: c_int) -> c_int, failed(-1), |real| {
+        // These throw what is there away; others leave it.
+        if !matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_REMOVE) {
+            // SAFETY: the application's own call.
+            return unsafe { real(start, size, advice) };
+        }
+        // SAFETY: the application's own call.
+        around(&HOOK, WRITTEN, one(start, size), |status| all_if(status == 0, size), || unsafe {
+            real(start, size, advice)
+        })
+    }
+    fn mprotect(start: *mut c_void, size: usize, protection: c_int) -> c_int, failed(-1), |real| {
+        changes(start, size);
+        // SAFETY: the application's own call.
+        unsafe { real(start, size, protection) }
+    }
+    fn pkey_mprotect(start: *mut c_void, size: usize, protection: c_int, key: c_int) -> c_int, failed(-1), |real| {
+        changes(start, size);
+        // SAFETY: the application's own call.
+        unsafe { real(start, size, protection, key) }
+    }
+}
+
+/// The application changes how these pages are protected: they are opened, and its own.
+fn changes(start: *const c_void, size: usize) {
+    let start = start as u64;
+    let end = start.saturating_add(size as u64);
+    if !guard::on() || thread::block().in_own_code() {
+        return;
+    }
+    let _inside = Inside::nest();
+    keeping_errno(|| guarded(|| uncancelled(|| recorder::host_changes(start, end))));
+}

@@ -1,0 +1,642 @@
+//! Guarding host memory: the CPU's accesses to what pending device work uses.
+//!
+//! The engine says which bytes of pinned, registered and managed memory an operation will
+//! read or write. Their pages are closed to the CPU, or to its writes, until the host knows
+//! the work complete. An access then faults; it is submitted to the engine, whose order alone
+//! decides whether it came too early, and is made again with the page open. What is noticed
+//! here is never a finding by itself: a page that is closed for too long costs a fault.
+//!
+//! All of this lies in the core, under its lock. A signal's handler asks [`pages`] alone.
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use streamcheck_engine::{Engine, HostUse};
+use streamcheck_model::{Action, MemoryKind, Mode, Operation, Region};
+
+use self::pages::{Pages, Piece, Protection, Trouble, ceil, floor};
+use crate::{doors, stderr, thread};
+
+pub(crate) mod fault;
+mod mapped;
+mod pages;
+pub(crate) mod signals;
+
+pub(crate) use pages::page;
+
+/// Whether host memory is guarded in this process.
+static ON: AtomicBool = AtomicBool::new(false);
+
+/// Uses that are guarded at a time.
+const MOST_USES: usize = 4096;
+/// Instructions that are let through one by one on a page that only they and not the device
+/// use, until the next operation closes it again.
+const MOST_STEPS: u32 = 64;
+/// Pages of a use that are opened one by one before it is opened as a whole.
+const MOST_PAGES: u32 = 8;
+
+/// What guarding keeps of a thread.
+pub(crate) struct PerThread {
+    /// The threads of the launch that is being recorded, and those of one of its blocks.
+    launch: Cell<(u64, u64)>,
+    /// See [`fault`].
+    pub(in crate::guard) retried: Cell<u64>,
+    /// The pages that are open for one instruction.
+    pub(in crate::guard) stepping: Cell<[u64; 4]>,
+    /// The context of the signal that is handed on, and where this was done.
+    pub(in crate::guard) handed_on: Cell<usize>,
+    pub(in crate::guard) nested: Cell<usize>,
+    /// Which of the signals that guarding needs the application has blocked.
+    pub(in crate::guard) blocked: Cell<u8>,
+}
+
+/// Whether the environment asks for it, which is known before the settings are.
+pub(crate) fn asked_by_environment() -> bool {
+    let value = std::env::var("STREAMCHECK_GUARD");
+    matches!(value.as_deref(), Ok("on" | "true" | "1"))
+}
+
+/// Whether host memory is guarded.
+#[inline]
+pub(crate) fn on() -> bool {
+    ON.load(Relaxed)
+}
+
+/// How many threads a launch has, and how many one of its blocks. Kept until the launch is
+/// recorded.
+#[inline]
+pub(crate) fn launching(size: impl FnOnce() -> ([u32; 3], [u32; 3])) {
+    if on() {
+        let (grid, block) = size();
+        let product = |sides: [u32; 3]| {
+            let sides = sides.map(u64::from);
+            sides[0].saturating_mul(sides[1]).saturating_mul(sides[2])
+        };
+        let block = product(block);
+        let all = product(grid).saturating_mul(block);
+        thread::block().guard.launch.set((all, block));
+    }
+}
+
+/// How many bytes of pinned memory are asked of CUDA: whole pages, so that no two allocations
+/// share one, where they are guarded.
+#[inline]
+pub(crate) fn rounded(size: usize) -> usize {
+    if on() && size != 0 {
+        size.checked_next_multiple_of(page() as usize)
+            .unwrap_or(size)
+    } else {
+        size
+    }
+}
+
+/// Whether a page of these bytes may be closed.
+#[inline]
+pub(crate) fn may_be_closed(address: u64, size: u64) -> bool {
+    pages::any() && pages::closed(address, address.saturating_add(size))
+}
+
+/// A use of host memory by pending work.
+struct Use {
+    of: HostUse,
+    /// The bytes that a kernel may reach from its pointer; else those of the region.
+    bytes: (u64, u64),
+    /// The pages that are closed for it.
+    pages: (u64, u64),
+    /// How many of them were opened one by one.
+    opened: u32,
+}
+
+impl Use {
+    /// Whether an access to these bytes has something to do with it.
+    fn meets(&self, region: &Region, write: bool) -> bool {
+        if !write && !self.of.writes {
+            return false;
+        }
+        if self.of.pointer {
+            region.address < self.bytes.1 && self.bytes.0 < region.end()
+        } else {
+            region.overlaps(&self.of.region)
+        }
+    }
+
+    fn protection(&self) -> Protection {
+        if self.of.writes {
+            Protection::Closed
+        } else {
+            Protection::ReadOnly
+        }
+    }
+}
+
+/// The bytes from `address` on that a kernel may use which was given it. A parameter has no
+/// length, so it is told from the launch's size: a thread an element, and since a grid is
+/// rounded up, up to a block of threads may be too many. A launch that is just large enough
+/// for the rest of the allocation is taken to use all of it.
+fn reach(used: &HostUse, (threads, block): (u64, u64)) -> u64 {
+    let element = u64::from(used.element).max(1);
+    let end = used.block.0.saturating_add(used.block.1);
+    let rest = end.saturating_sub(used.region.address);
+    if threads == 0 {
+        return element.min(rest);
+    }
+    let least = threads.saturating_sub(block).saturating_mul(element);
+    let most = threads.saturating_mul(element);
+    if most >= rest && (least < rest || threads == block) {
+        rest
+    } else {
+        least.saturating_add(element).min(rest)
+    }
+}
+
+/// What a faulting access turned out to be.
+pub(crate) enum Seen {
+    /// The page is open by now.
+    Open,
+    /// It has to do with pending work, and its page is open. Of kernels, what they were given.
+    Use(SmallVec<[u64; 2]>),
+    /// It has not, but its page is closed; it may be let through.
+    Neighbour,
+}
+
+/// Something that is not seen, and where.
+pub(crate) type Missed = (&'static str, u64);
+
+/// The guarded memory.
+pub(crate) struct Guard {
+    uses: Vec<Use>,
+    pages: Pages,
+    /// Ranges that were opened before their time.
+    opened: Vec<(u64, u64)>,
+    /// Ranges that a system call uses.
+    held: Vec<(u64, u64)>,
+    /// Steps made on a page.
+    steps: FxHashMap<u64, u32>,
+    /// The engine's [`Engine::host_version`] for which `uses` was looked through.
+    version: u64,
+    /// Pinned allocations that have their pages for themselves: the ends of these.
+    whole: FxHashMap<u64, u64>,
+    /// Whether the mappings under a block are plain ones, by its first and last bytes.
+    plain: FxHashMap<(u64, u64), bool>,
+    /// Ranges that the application has changed the protection of.
+    changed: Vec<(u64, u64)>,
+}
+
+fn overlap(one: (u64, u64), other: (u64, u64)) -> bool {
+    one.0 < other.1 && other.0 < one.1
+}
+
+impl Guard {
+    /// `None` if this cannot be done here, which is said.
+    pub(crate) fn begin(engine: &mut Engine) -> Option<Self> {
+        pages::prepare();
+        if let Err(why) = signals::prepare() {
+            stderr::line(&format!(
+                "guard=on does not work here: {why}; the program goes on unguarded"
+            ));
+            return None;
+        }
+        engine.watch_host();
+        doors::system_calls::watch();
+        ON.store(true, Relaxed);
+        Some(Self {
+            uses: Vec::new(),
+            pages: Pages::new(),
+            opened: Vec::new(),
+            held: Vec::new(),
+            steps: FxHashMap::default(),
+            version: engine.host_version(),
+            whole: FxHashMap::default(),
+            plain: FxHashMap::default(),
+            changed: Vec::new(),
+        })
+    }
+
+    /// Opens all, for good.
+    pub(crate) fn end(&mut self, why: &str) {
+        ON.store(false, Relaxed);
+        self.uses.clear();
+        self.pages.open_all();
+        stderr::line(&format!(
+            "guarding host memory stops here: {why}; the program goes on unguarded"
+        ));
+    }
+
+    /// Opens what is closed, as what lies there may go.
+    pub(crate) fn open_all(&mut self) {
+        self.uses.clear();
+        self.opened.clear();
+        self.pages.open_all();
+    }
+
+    /// A pinned allocation was made of whole pages, up to `end`.
+    pub(crate) fn allocated_whole(&mut self, address: u64, end: u64) {
+        if address.is_multiple_of(page()) && end.is_multiple_of(page()) {
+            self.whole.insert(address, end);
+        }
+    }
+
+    /// Brings the guard up to date with the engine after an operation. What cannot be
+    /// guarded becomes part of `missed`; `Err` says why nothing can be.
+    pub(crate) fn follow(
+        &mut self,
+        engine: &mut Engine,
+        operation: &Operation,
+        missed: &mut SmallVec<[Missed; 2]>,
+    ) -> Result<(), String> {
+        if let Action::FreeBegun { address, .. } = operation.action {
+            self.released(address)?;
+        }
+        self.drop_complete(engine)?;
+        let launch = thread::block().guard.launch.take();
+        let launch = match operation.action {
+            Action::Launched { .. } => launch,
+            _ => (0, 0),
+        };
+        let uses = engine.take_host_uses();
+        if uses.is_empty() {
+            return Ok(());
+        }
+        signals::keep()?;
+        for used in uses {
+            self.close(used, launch, missed)?;
+        }
+        Ok(())
+    }
+
+    /// Lets go of uses that the host knows complete.
+    fn drop_complete(&mut self, engine: &Engine) -> Result<(), String> {
+        let version = engine.host_version();
+        if version == core::mem::replace(&mut self.version, version) || self.uses.is_empty() {
+            return Ok(());
+        }
+        self.drop_where(|used| engine.is_over(&used.of))
+    }
+
+    fn drop_where(&mut self, gone: impl Fn(&Use) -> bool) -> Result<(), String> {
+        let mut settled: Vec<(u64, u64)> = Vec::new();
+        self.uses.retain(|used| {
+            let gone = gone(used);
+            if gone {
+                settled.push(used.pages);
+            }
+            !gone
+        });
+        if self.uses.is_empty() {
+            self.opened.clear();
+            self.steps.clear();
+            self.pages.open_all();
+            return Ok(());
+        }
+        settled.sort_unstable();
+        settled.dedup();
+        for (start, end) in settled {
+            self.settle(start, end)?;
+        }
+        Ok(())
+    }
+
+    /// The block at `address` goes.
+    fn released(&mut self, address: u64) -> Result<(), String> {
+        self.whole.remove(&address);
+        self.plain.retain(|block, _| block.0 != address);
+        if self.uses.iter().any(|used| used.of.block.0 == address) {
+            self.drop_where(|used| used.of.block.0 == address)?;
+        }
+        Ok(())
+    }
+
+    /// The application changes the protection of these pages, or what lies there: they are
+    /// its own from now on.
+    pub(crate) fn foreign(&mut self, start: u64, end: u64) -> Result<bool, String> {
+        let range = (floor(start), ceil(end));
+        let touched = self.uses.iter().any(|used| overlap(used.pages, range));
+        self.plain
+            .retain(|block, _| !overlap((block.0, block.0.saturating_add(block.1)), range));
+        if !self.changed.contains(&range) {
+            // Of many, one that holds them all is as good: blocks in there are looked at.
+            if self.changed.len() >= 64 {
+                let start = self.changed.iter().map(|range| range.0).min().unwrap_or(0);
+                let end = self.changed.iter().map(|range| range.1).max().unwrap_or(0);
+                self.changed = vec![(start, end)];
+            }
+            self.changed.push(range);
+        }
+        if touched {
+            self.drop_where(|used| overlap(used.pages, range))?;
+        }
+        Ok(touched)
+    }
+
+    /// Whether the memory of a block is plain: readable, writable, and no stack.
+    fn is_plain(&mut self, used: &HostUse) -> bool {
+        let (start, size) = used.block;
+        let range = (start, start.saturating_add(size));
+        let changed = self.changed.iter().any(|change| overlap(*change, range));
+        if used.kind != MemoryKind::Registered && !changed {
+            return true;
+        }
+        *self
+            .plain
+            .entry(used.block)
+            .or_insert_with(|| mapped::is_plain(range.0, range.1))
+    }
+
+    /// The pages that may be closed for bytes of a block: all that belong to it alone.
+    fn own_pages(&self, used: &HostUse, (start, end): (u64, u64)) -> (u64, u64) {
+        let (first, size) = used.block;
+        let inner = match self.whole.get(&first) {
+            Some(&last) => (first, last),
+            None => (ceil(first), floor(first.saturating_add(size))),
+        };
+        (floor(start).max(inner.0), ceil(end).min(inner.1))
+    }
+
+    fn close(
+        &mut self,
+        used: HostUse,
+        launch: (u64, u64),
+        missed: &mut SmallVec<[Missed; 2]>,
+    ) -> Result<(), String> {
+        let start = used.region.address;
+        let bytes = if used.pointer {
+            (start, start.saturating_add(reach(&used, launch)))
+        } else {
+            (start, used.region.end())
+        };
+        if bytes.0 >= bytes.1 {
+            return Ok(());
+        }
+        let pages = self.own_pages(&used, bytes);
+        let mut miss = |what| {
+            if missed.len() < 8 {
+                missed.push((what, start));
+            }
+        };
+        if pages.0 > bytes.0 || pages.1 < bytes.1 {
+            miss("guard-partial-page");
+        }
+        if pages.0 >= pages.1 {
+            return Ok(());
+        }
+        if !self.is_plain(&used) {
+            miss("guard-mapping");
+            return Ok(());
+        }
+        let same = |known: &Use| {
+            known.pages == pages
+                && known.bytes == bytes
+                && known.of.writes == used.writes
+                && known.of.region == used.region
+        };
+        match self.uses.iter().position(same) {
+            // The newer one lasts longer.
+            Some(known) => {
+                self.uses[known].of = used;
+                self.uses[known].opened = 0;
+            }
+            None if self.uses.len() >= MOST_USES => {
+                miss("guard-ranges");
+                return Ok(());
+            }
+            None => self.uses.push(Use {
+                of: used,
+                bytes,
+                pages,
+                opened: 0,
+            }),
+        }
+        remove(&mut self.opened, pages);
+        if !self.steps.is_empty() {
+            self.steps.retain(|at, _| !(pages.0..pages.1).contains(at));
+        }
+        self.settle(pages.0, pages.1)
+    }
+
+    /// Closes and opens the pages of `start..end` as their uses want it.
+    fn settle(&mut self, start: u64, end: u64) -> Result<(), String> {
+        let range = (start, end);
+        let mut cuts: SmallVec<[u64; 16]> = smallvec::smallvec![start, end];
+        let uses: SmallVec<[((u64, u64), Protection); 8]> = self
+            .uses
+            .iter()
+            .filter(|used| overlap(used.pages, range))
+            .map(|used| (used.pages, used.protection()))
+            .collect();
+        let open: SmallVec<[(u64, u64); 8]> = self
+            .opened
+            .iter()
+            .chain(&self.held)
+            .filter(|open| overlap(**open, range))
+            .copied()
+            .collect();
+        for (first, last) in uses.iter().map(|used| used.0).chain(open.iter().copied()) {
+            cuts.push(first.clamp(start, end));
+            cuts.push(last.clamp(start, end));
+        }
+        cuts.sort_unstable();
+        cuts.dedup();
+        let mut pieces: SmallVec<[Piece; 8]> = SmallVec::new();
+        for pair in cuts.windows(2) {
+            let &[first, last] = pair else { continue };
+            let piece = (first, last);
+            let protection = if open.iter().any(|open| overlap(*open, piece)) {
+                Protection::Open
+            } else {
+                let of = uses.iter().filter(|used| overlap(used.0, piece));
+                of.map(|used| used.1).max().unwrap_or(Protection::Open)
+            };
+            match pieces.last_mut() {
+                Some(last_piece) if last_piece.2 == protection => last_piece.1 = last,
+                _ => pieces.push((first, last, protection)),
+            }
+        }
+        self.pages
+            .set(start, end, &pieces)
+            .map_err(|trouble| match trouble {
+                Trouble::Full => "too many pages are closed at a time".to_owned(),
+                Trouble::Kernel(error) => {
+                    format!("the kernel does not let pages be closed ({error})")
+                }
+            })
+    }
+
+    /// Opens these pages until an operation uses them anew.
+    fn open(&mut self, start: u64, end: u64) -> Result<(), String> {
+        remove(&mut self.opened, (start, end));
+        self.opened.push((start, end));
+        self.settle(start, end)
+    }
+
+    /// What the pending uses that an access has to do with came through.
+    fn met(&self, region: &Region, write: bool) -> Option<SmallVec<[u64; 2]>> {
+        let mut through = SmallVec::new();
+        let mut any = false;
+        for used in self.uses.iter().filter(|used| used.meets(region, write)) {
+            any = true;
+            if used.of.pointer && !through.contains(&used.of.region.address) {
+                through.push(used.of.region.address);
+            }
+        }
+        any.then_some(through)
+    }
+
+    /// What an access is that has faulted. `silent`: nothing is to be told of it.
+    pub(crate) fn faulted(
+        &mut self,
+        engine: &Engine,
+        address: u64,
+        write: bool,
+        silent: bool,
+    ) -> Result<Seen, String> {
+        self.drop_complete(engine)?;
+        let (start, end) = (floor(address), floor(address) + page());
+        let closed = match self.pages.at(address) {
+            Protection::Open => false,
+            Protection::ReadOnly => write,
+            Protection::Closed => true,
+        };
+        if !closed {
+            return Ok(Seen::Open);
+        }
+        let here = (start, end);
+        if !self.uses.iter().any(|used| overlap(used.pages, here)) {
+            self.settle(start, end)?;
+            return Ok(Seen::Open);
+        }
+        if silent {
+            self.open(start, end)?;
+            return Ok(Seen::Open);
+        }
+        let region = Region::linear(address, 1);
+        let Some(through) = self.met(&region, write) else {
+            return Ok(Seen::Neighbour);
+        };
+        self.open(start, end)?;
+        let mut whole: SmallVec<[(u64, u64); 2]> = SmallVec::new();
+        for used in &mut self.uses {
+            if overlap(used.pages, here) {
+                used.opened += 1;
+                if used.opened >= MOST_PAGES {
+                    whole.push(used.pages);
+                }
+            }
+        }
+        for (start, end) in whole {
+            self.open(start, end)?;
+        }
+        Ok(Seen::Use(through))
+    }
+
+    /// Opens a page for one instruction. False, with the page open until the next operation
+    /// uses it, if there were too many.
+    pub(crate) fn step(&mut self, address: u64, may_step: bool) -> Result<bool, String> {
+        let start = floor(address);
+        let end = start + page();
+        let steps = self.steps.entry(start).or_default();
+        *steps += 1;
+        if !may_step || *steps > MOST_STEPS {
+            self.open(start, end)?;
+            return Ok(false);
+        }
+        self.pages
+            .open_for_now(start, end)
+            .map_err(|error| format!("the kernel does not let a page be opened ({error})"))?;
+        Ok(true)
+    }
+
+    /// The instruction is done.
+    pub(crate) fn stepped(&mut self, address: u64) -> Result<(), String> {
+        let start = floor(address);
+        self.pages
+            .close_again(start, start + page())
+            .map_err(|error| format!("the kernel does not let a page be closed ({error})"))
+    }
+
+    /// A system call is about to use these bytes: their pages stay open until it has. Whether
+    /// any was closed.
+    pub(crate) fn hold(&mut self, engine: &Engine, ranges: &[(u64, u64)]) -> Result<bool, String> {
+        self.drop_complete(engine)?;
+        let mut any = false;
+        for &(start, end) in ranges {
+            let pages = (floor(start), ceil(end));
+            if !self.uses.iter().any(|used| overlap(used.pages, pages)) {
+                continue;
+            }
+            any = true;
+            self.held.push(pages);
+            self.settle(pages.0, pages.1)?;
+        }
+        Ok(any)
+    }
+
+    /// The system call has used them.
+    pub(crate) fn let_go(&mut self, ranges: &[(u64, u64)]) -> Result<(), String> {
+        for &(start, end) in ranges {
+            let pages = (floor(start), ceil(end));
+            if let Some(place) = self.held.iter().position(|held| *held == pages) {
+                self.held.swap_remove(place);
+                self.settle(pages.0, pages.1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a call that read or wrote these bytes has to do with pending work: then their
+    /// pages stay open until the next operation uses them.
+    pub(crate) fn called(
+        &mut self,
+        engine: &Engine,
+        region: &Region,
+        write: bool,
+    ) -> Result<Option<SmallVec<[u64; 2]>>, String> {
+        self.drop_complete(engine)?;
+        let met = self.met(region, write);
+        if met.is_some() {
+            self.open(floor(region.address), ceil(region.end()))?;
+        }
+        Ok(met)
+    }
+}
+
+/// Takes a range out of a list of ranges.
+fn remove(ranges: &mut Vec<(u64, u64)>, gone: (u64, u64)) {
+    if !ranges.iter().any(|range| overlap(*range, gone)) {
+        return;
+    }
+    let rest = |&(start, end): &(u64, u64)| {
+        [(start, end.min(gone.0)), (start.max(gone.1), end)]
+            .into_iter()
+            .filter(|(start, end)| start < end)
+    };
+    *ranges = ranges.iter().flat_map(rest).collect();
+}
+
+/// In a forked child: its memory is its own, and nothing is pending there.
+pub(crate) fn fresh_after_fork() {
+    ON.store(false, Relaxed);
+    pages::open_in_child();
+}
+
+/// How the CPU accesses memory.
+pub(crate) fn mode(write: bool) -> Mode {
+    if write { Mode::Write } else { Mode::Read }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taking_a_range_out_leaves_what_lies_around_it() {
+        let mut ranges = vec![(10, 20), (30, 40)];
+        remove(&mut ranges, (15, 35));
+        assert_eq!(ranges, [(10, 15), (35, 40)]);
+        remove(&mut ranges, (0, 12));
+        assert_eq!(ranges, [(12, 15), (35, 40)]);
+        remove(&mut ranges, (0, 100));
+        assert!(ranges.is_empty());
+    }
+}

@@ -1,0 +1,248 @@
+//! Faults on guarded pages, and single steps past them.
+//!
+//! Both handlers are entered with the mask of the interrupted code (`SA_NODEFER`): a fault
+//! within is handled like any other, and a signal that is handed on finds the mask as the
+//! kernel would have had it. What they do before they change stacks takes no lock and no
+//! memory.
+//!
+//! A fault in our own code, or in a child that has forked without telling, opens its page
+//! without a lock. One on a page that another thread has opened meanwhile is tried again:
+//! the count of openings has risen since this thread last did so.
+
+use core::ffi::{c_int, c_void};
+
+use libc::{siginfo_t, ucontext_t};
+
+use super::{pages, signals};
+use crate::call;
+use crate::life;
+use crate::recorder::{self, Response};
+use crate::room::with_room;
+use crate::stacks::Interrupted;
+use crate::thread::{self, Inside, keeping_errno};
+
+/// `si_code`s of faults on mapped pages and of single steps (asm-generic/siginfo.h).
+const SEGV_ACCERR: c_int = 2;
+const TRAP_TRACE: c_int = 2;
+
+/// An access of the application's that has faulted.
+pub(crate) struct Fault {
+    pub(crate) address: u64,
+    pub(crate) write: bool,
+    /// CUDA made it, within a call.
+    pub(crate) silent: bool,
+    pub(crate) at: Interrupted,
+    /// Whether its instruction can be let through alone.
+    pub(crate) may_step: bool,
+}
+
+pub(super) unsafe extern "C-unwind" fn on_fault(
+    signal: c_int,
+    info: *mut siginfo_t,
+    context: *mut c_void,
+) {
+    // SAFETY: the kernel's description of the signal.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as u64) };
+    // SAFETY: the kernel's or, if it was handed on, the application's context.
+    if code == SEGV_ACCERR && unsafe { is_ours(address, context.cast()) } {
+        return;
+    }
+    // SAFETY: as above.
+    unsafe {
+        if stop_stepping(context.cast()) {
+            stepped();
+        }
+        signals::hand_on(signal, info, context);
+    }
+}
+
+pub(super) unsafe extern "C-unwind" fn on_trap(
+    signal: c_int,
+    info: *mut siginfo_t,
+    context: *mut c_void,
+) {
+    // SAFETY: the kernel's description and context.
+    unsafe {
+        if (*info).si_code == TRAP_TRACE && stop_stepping(context.cast()) {
+            stepped();
+            return;
+        }
+        signals::hand_on(signal, info, context);
+    }
+}
+
+/// Whether a fault is of our making; then its instruction can be run again.
+///
+/// # Safety
+/// The context is that of a fault at `address`.
+unsafe fn is_ours(address: u64, context: *mut ucontext_t) -> bool {
+    let block = thread::block();
+    if !pages::closed(address, address.saturating_add(1)) {
+        let openings = pages::openings();
+        return block.guard.retried.replace(openings) != openings;
+    }
+    if block.in_own_code() || !life::is_owner() {
+        return keeping_errno(|| pages::pierce(address));
+    }
+    // SAFETY: the caller's promise.
+    let response = unsafe { handled(address, context) };
+    match response {
+        Some(Response::Step) => {
+            // SAFETY: as above.
+            unsafe { step(address, context) };
+            true
+        }
+        Some(Response::Again) => true,
+        None => keeping_errno(|| pages::pierce(address)),
+    }
+}
+
+/// # Safety
+/// As for [`is_ours`].
+#[inline(never)]
+unsafe fn handled(address: u64, context: *mut ucontext_t) -> Option<Response> {
+    let block = thread::block();
+    let silent = block.depth() > 0;
+    let _inside = Inside::nest();
+    // SAFETY: the caller's promise.
+    let (at, write) = unsafe { (interrupted(context), is_write(context)) };
+    // SAFETY: as above.
+    let may_step = block.guard.stepping.get().contains(&0) && unsafe { can_step(context) };
+    let fault = Fault {
+        address,
+        write,
+        silent,
+        at,
+        may_step,
+    };
+    keeping_errno(|| call::guarded(|| with_room(|| recorder::host_faulted(&fault)))).flatten()
+}
+
+/// The pages that were open for one instruction are closed again.
+#[inline(never)]
+fn stepped() {
+    let open = thread::block().guard.stepping.take();
+    if thread::block().in_own_code() {
+        return;
+    }
+    let _inside = Inside::nest();
+    keeping_errno(|| call::guarded(|| with_room(|| recorder::host_stepped(&open))));
+}
+
+/// Has the thread stop after the next instruction.
+///
+/// # Safety
+/// As for [`is_ours`].
+unsafe fn step(address: u64, context: *mut ucontext_t) {
+    let stepping = &thread::block().guard.stepping;
+    let mut open = stepping.get();
+    if let Some(place) = open.iter_mut().find(|place| **place == 0) {
+        *place = address;
+    }
+    stepping.set(open);
+    // SAFETY: the caller's promise.
+    unsafe { set_trap_flag(context, true) };
+}
+
+/// Ends the single step of this thread. False if it makes none.
+///
+/// # Safety
+/// As for [`is_ours`].
+unsafe fn stop_stepping(context: *mut ucontext_t) -> bool {
+    if thread::block().guard.stepping.get() == [0; 4] {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { set_trap_flag(context, false) };
+    true
+}
+
+/// Whether a single step's signal would arrive.
+///
+/// # Safety
+/// As for [`is_ours`].
+unsafe fn can_step(context: *const ucontext_t) -> bool {
+    if !cfg!(target_arch = "x86_64") {
+        return false;
+    }
+    // SAFETY: the caller's promise; the kernel's part of the set is its first word.
+    let blocked = unsafe { (&raw const (*context).uc_sigmask).cast::<u64>().read() };
+    blocked & signals::bit(libc::SIGTRAP) == 0 && signals::is_kept(libc::SIGTRAP)
+}
+
+#[cfg(target_arch = "x86_64")]
+unsafe fn interrupted(context: *const ucontext_t) -> Interrupted {
+    // SAFETY: a context of this thread's, as the caller has it.
+    let registers = unsafe { &(*context).uc_mcontext.gregs };
+    Interrupted {
+        pc: registers[libc::REG_RIP as usize] as u64,
+        stack_pointer: registers[libc::REG_RSP as usize] as u64,
+        frame_pointer: registers[libc::REG_RBP as usize] as u64,
+        link: 0,
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+unsafe fn is_write(context: *const ucontext_t) -> bool {
+    /// Of a page fault's error code.
+    const WRITE: i64 = 2;
+    // SAFETY: as in `interrupted`.
+    unsafe { (*context).uc_mcontext.gregs[libc::REG_ERR as usize] & WRITE != 0 }
+}
+
+#[cfg(target_arch = "x86_64")]
+unsafe fn set_trap_flag(context: *mut ucontext_t, on: bool) {
+    const TRAP: i64 = 0x100;
+    // SAFETY: as in `interrupted`.
+    let flags = unsafe { &mut (*context).uc_mcontext.gregs[libc::REG_EFL as usize] };
+    if on {
+        *flags |= TRAP;
+    } else {
+        *flags &= !TRAP;
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+unsafe fn interrupted(context: *const ucontext_t) -> Interrupted {
+    // SAFETY: a context of this thread's, as the caller has it.
+    let machine = unsafe { &(*context).uc_mcontext };
+    Interrupted {
+        pc: machine.pc,
+        stack_pointer: machine.sp,
+        frame_pointer: machine.regs[29],
+        link: machine.regs[30],
+    }
+}
+
+/// Without the record that tells, an access is taken for a read, which is what most are.
+#[cfg(target_arch = "aarch64")]
+unsafe fn is_write(context: *const ucontext_t) -> bool {
+    /// Where the records begin in the machine's context, how long they are in all, and the
+    /// number and the bit that are looked for (asm/sigcontext.h, ESR_ELx_WNR).
+    const RECORDS: usize = 288;
+    const SIZE: usize = 4096;
+    const ESR: u32 = 0x4553_5201;
+    const WRITE: u64 = 1 << 6;
+    // SAFETY: as in `interrupted`.
+    let start = unsafe { (&raw const (*context).uc_mcontext).cast::<u8>() };
+    let mut at = RECORDS;
+    while at + 16 <= RECORDS + SIZE {
+        // SAFETY: inside the records, each of which begins with its number and its size.
+        let (number, size) = unsafe {
+            let head = start.add(at).cast::<u32>();
+            (head.read(), head.add(1).read() as usize)
+        };
+        if number == ESR {
+            // SAFETY: as above; the value follows.
+            return unsafe { start.add(at + 8).cast::<u64>().read() } & WRITE != 0;
+        }
+        if number == 0 || size < 16 {
+            break;
+        }
+        at += size;
+    }
+    false
+}
+
+#[cfg(target_arch = "aarch64")]
+unsafe fn set_trap_flag(_context: *mut ucontext_t, _on: bool) {}

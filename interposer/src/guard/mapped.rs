@@ -1,0 +1,67 @@
+//! What kind of memory lies at an address.
+
+use crate::thread;
+
+/// Whether `start..end` is memory that may be closed and opened again: readable and writable,
+/// and no thread's stack, on which a signal's frame must find room.
+pub(super) fn is_plain(start: u64, end: u64) -> bool {
+    if thread::block().stack_end(start).is_some() || thread::block().stack_end(end - 1).is_some() {
+        return false;
+    }
+    std::fs::read_to_string("/proc/self/maps").is_ok_and(|maps| is_plain_in(&maps, start, end))
+}
+
+fn is_plain_in(maps: &str, start: u64, end: u64) -> bool {
+    let mut from = start;
+    for line in maps.lines() {
+        let mut words = line.split_ascii_whitespace();
+        let Some((range, access)) = words.next().zip(words.next()) else {
+            continue;
+        };
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        let Some((first, last)) = range
+            .split_once('-')
+            .and_then(|(first, last)| number(first).zip(number(last)))
+        else {
+            continue;
+        };
+        if last <= from {
+            continue;
+        }
+        // The lines are in order.
+        if from < first || !access.starts_with("rw-") || line.ends_with("[stack]") {
+            return false;
+        }
+        from = last;
+        if from >= end {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_memory_is_readable_writable_and_no_stack() {
+        let maps = "1000-3000 rw-p 00000000 00:00 0 \n\
+                    3000-5000 rw-s 00000000 00:05 7 /dev/shm/x\n\
+                    5000-6000 r--p 00000000 00:05 8 /lib/x.so\n\
+                    8000-9000 rwxp 00000000 00:00 0 \n\
+                    a000-c000 rw-p 00000000 00:00 0                          [stack]\n";
+        for (start, end, plain) in [
+            (0x1000, 0x3000, true),
+            (0x2000, 0x5000, true),
+            (0x4000, 0x5001, false),
+            (0x5000, 0x6000, false),
+            (0x6000, 0x7000, false),
+            (0x8000, 0x9000, false),
+            (0xa000, 0xb000, false),
+            (0xd000, 0xe000, false),
+        ] {
+            assert_eq!(is_plain_in(maps, start, end), plain, "{start:x}");
+        }
+    }
+}

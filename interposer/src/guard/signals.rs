@@ -1,0 +1,552 @@
+//! The signals that guarding needs, and the application's own actions for them.
+//!
+//! While memory is guarded, SIGSEGV and SIGTRAP have our handlers. What the application sets
+//! is remembered, told when it asks, and done when a signal comes that is not ours. A blocked
+//! signal of these kinds would end the process instead of reaching us, so neither stays in a
+//! mask.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicU8, AtomicU64, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
+};
+
+use libc::{SIG_DFL, SIG_IGN, SIGSEGV, SIGTRAP, siginfo_t, sigset_t};
+
+use super::fault;
+use crate::thread::{self, keeping_errno};
+use crate::{doors, objects};
+
+/// The signals that guarding needs.
+const NEEDED: [c_int; 2] = [SIGSEGV, SIGTRAP];
+/// Real-time signals included (`_NSIG`).
+const SIGNALS: usize = 65;
+
+/// A signal's bit in the kernel's set.
+pub(crate) const fn bit(signal: c_int) -> u64 {
+    1 << (signal - 1)
+}
+
+const BITS: u64 = bit(SIGSEGV) | bit(SIGTRAP);
+
+/// Both bits as two small ones, and back.
+fn packed(set: u64) -> u8 {
+    u8::from(set & bit(SIGSEGV) != 0) | u8::from(set & bit(SIGTRAP) != 0) << 1
+}
+
+fn unpacked(bits: u8) -> u64 {
+    let one = if bits & 1 == 0 { 0 } else { bit(SIGSEGV) };
+    one | if bits & 2 == 0 { 0 } else { bit(SIGTRAP) }
+}
+
+/// Which of them a number names.
+fn place(signal: c_int) -> Option<usize> {
+    NEEDED.iter().position(|needed| *needed == signal)
+}
+
+/// What is done on a signal.
+#[derive(Clone, Copy)]
+struct Action {
+    handler: usize,
+    flags: c_int,
+    mask: u64,
+}
+
+const NOTHING: Action = Action {
+    handler: SIG_DFL,
+    flags: 0,
+    mask: 0,
+};
+
+/// An action that handlers read.
+struct Kept {
+    /// Odd while it is written.
+    writings: AtomicU64,
+    handler: AtomicUsize,
+    flags: AtomicI32,
+    mask: AtomicU64,
+}
+
+impl Kept {
+    const fn new() -> Self {
+        Self {
+            writings: AtomicU64::new(0),
+            handler: AtomicUsize::new(SIG_DFL),
+            flags: AtomicI32::new(0),
+            mask: AtomicU64::new(0),
+        }
+    }
+
+    fn get(&self) -> Action {
+        loop {
+            let before = self.writings.load(Acquire);
+            let action = Action {
+                handler: self.handler.load(Acquire),
+                flags: self.flags.load(Acquire),
+                mask: self.mask.load(Acquire),
+            };
+            if before & 1 == 0 && self.writings.load(Acquire) == before {
+                return action;
+            }
+            core::hint::spin_loop();
+        }
+    }
+
+    /// Replaces it. No signal may interrupt this.
+    fn swap(&self, new: Action) -> Action {
+        loop {
+            let before = self.writings.load(Acquire);
+            if before & 1 == 0
+                && self
+                    .writings
+                    .compare_exchange(before, before + 1, AcqRel, Relaxed)
+                    .is_ok()
+            {
+                let old = Action {
+                    handler: self.handler.load(Relaxed),
+                    flags: self.flags.load(Relaxed),
+                    mask: self.mask.load(Relaxed),
+                };
+                self.handler.store(new.handler, Release);
+                self.flags.store(new.flags, Release);
+                self.mask.store(new.mask, Release);
+                self.writings.store(before + 2, Release);
+                return old;
+            }
+            core::hint::spin_loop();
+        }
+    }
+}
+
+/// The application's actions.
+static KEPT: [Kept; 2] = [const { Kept::new() }; 2];
+/// Those before somebody replaced ours behind our back, who may hand signals on to us.
+static BELOW: [Kept; 2] = [const { Kept::new() }; 2];
+/// Whether the application's calls are looked at.
+static WATCHING: AtomicBool = AtomicBool::new(false);
+/// Whether our handlers are in place.
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+/// Which of our signals were taken out of other signals' masks.
+static TAKEN: [AtomicU8; SIGNALS] = [const { AtomicU8::new(0) }; SIGNALS];
+/// The C library's own `sigaction`.
+static SIGACTION: AtomicUsize = AtomicUsize::new(0);
+
+type Sigaction = unsafe extern "C" fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int;
+
+/// Asks for a signal's action in the kernel, and sets it.
+fn kernel(signal: c_int, new: Option<&libc::sigaction>) -> Option<libc::sigaction> {
+    let function = SIGACTION.load(Relaxed);
+    if function == 0 {
+        return None;
+    }
+    // SAFETY: the C library's function has this type.
+    let function = unsafe { core::mem::transmute::<usize, Sigaction>(function) };
+    // SAFETY: plain data, for which zero is a value.
+    let mut old = unsafe { core::mem::zeroed::<libc::sigaction>() };
+    let new = new.map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: both live, and a handler of ours stays as long as the process.
+    (unsafe { function(signal, new, &mut old) } == 0).then_some(old)
+}
+
+/// The kernel's part of a set.
+fn first(set: &sigset_t) -> u64 {
+    // SAFETY: a set is at least one word, the kernel's.
+    unsafe { core::ptr::from_ref(set).cast::<u64>().read() }
+}
+
+fn set_first(set: &mut sigset_t, word: u64) {
+    // SAFETY: as above.
+    unsafe { core::ptr::from_mut(set).cast::<u64>().write(word) };
+}
+
+fn of(action: &libc::sigaction) -> Action {
+    Action {
+        handler: action.sa_sigaction,
+        flags: action.sa_flags,
+        mask: first(&action.sa_mask),
+    }
+}
+
+/// Our handler for one of our signals.
+fn ours(place: usize) -> usize {
+    let handler: unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void) = match place {
+        0 => fault::on_fault,
+        _ => fault::on_trap,
+    };
+    handler as usize
+}
+
+/// Sets our handler. Where the application's own would run on an alternate stack, ours does,
+/// too, and so the other way round: it is called from ours.
+fn install(place: usize, theirs: Action) -> Option<libc::sigaction> {
+    // SAFETY: plain data, for which zero is a value.
+    let mut action = unsafe { core::mem::zeroed::<libc::sigaction>() };
+    action.sa_sigaction = ours(place);
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | (theirs.flags & libc::SA_RESTART);
+    if theirs.flags & libc::SA_ONSTACK != 0 || matches!(theirs.handler, SIG_DFL | SIG_IGN) {
+        action.sa_flags |= libc::SA_ONSTACK;
+    }
+    kernel(NEEDED[place], Some(&action))
+}
+
+/// Whether the signal has our handler.
+pub(super) fn is_kept(signal: c_int) -> bool {
+    place(signal).is_some_and(|place| {
+        kernel(signal, None).is_some_and(|action| action.sa_sigaction == ours(place))
+    })
+}
+
+/// Gets all ready. The error completes «it does not work here: …».
+pub(super) fn prepare() -> Result<(), String> {
+    let function = objects::c_library_function(c"sigaction").ok_or("there is no sigaction")?;
+    SIGACTION.store(function as usize, Relaxed);
+    watch();
+    let own = change_mask(libc::SIG_UNBLOCK, BITS).ok_or("the signals' mask cannot be set")?;
+    let blocked = &thread::block().guard.blocked;
+    blocked.set(blocked.get() | packed(own));
+    let mut blocking = None;
+    // A thread that is just being made blocks all signals for a moment.
+    for _ in 0..20 {
+        blocking = blocking_thread();
+        if blocking.is_none() {
+            break;
+        }
+        std::thread::sleep(core::time::Duration::from_millis(1));
+    }
+    if let Some(thread) = blocking {
+        return Err(format!(
+            "thread {thread} has blocked SIGSEGV or SIGTRAP before the first CUDA call (with \
+             STREAMCHECK_GUARD=on in the environment, this is seen to from the start)"
+        ));
+    }
+    for signal in 1..SIGNALS as c_int {
+        if place(signal).is_some() {
+            continue;
+        }
+        if let Some(mut action) = kernel(signal, None)
+            && !matches!(action.sa_sigaction, SIG_DFL | SIG_IGN)
+        {
+            let mask = first(&action.sa_mask);
+            if mask & BITS != 0 {
+                set_first(&mut action.sa_mask, mask & !BITS);
+                TAKEN[signal as usize].store(packed(mask), Relaxed);
+                kernel(signal, Some(&action));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// From now on nobody blocks the signals, and what the application does with them is seen.
+pub(crate) fn watch() {
+    WATCHING.store(true, Release);
+    doors::signal_actions::watch();
+}
+
+/// Another thread that blocks one of the signals.
+fn blocking_thread() -> Option<String> {
+    let own = std::fs::read_link("/proc/thread-self").ok()?;
+    let tasks = std::fs::read_dir("/proc/self/task").ok()?;
+    tasks.flatten().find_map(|task| {
+        if own.file_name() == Some(&task.file_name()) {
+            return None;
+        }
+        let status = std::fs::read_to_string(task.path().join("status")).ok()?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigBlk:"))?;
+        let set = u64::from_str_radix(line.trim(), 16).ok()?;
+        (set & BITS != 0).then(|| task.file_name().to_string_lossy().into_owned())
+    })
+}
+
+/// Sees to it that our handlers are in place, before pages are closed.
+pub(super) fn keep() -> Result<(), String> {
+    for place in 0..NEEDED.len() {
+        let signal = NEEDED[place];
+        let there = kernel(signal, None).ok_or("the signals' actions cannot be told")?;
+        if there.sa_sigaction == ours(place) {
+            continue;
+        }
+        let theirs = of(&there);
+        let before = uninterrupted(|| KEPT[place].swap(theirs));
+        let taken_over = INSTALLED.load(Relaxed);
+        uninterrupted(|| BELOW[place].swap(if taken_over { before } else { NOTHING }));
+        install(place, theirs).ok_or("the signals' actions cannot be set")?;
+    }
+    INSTALLED.store(true, Release);
+    Ok(())
+}
+
+/// Runs `f` while no signal can interrupt this thread, other than by its own fault.
+fn uninterrupted<R>(f: impl FnOnce() -> R) -> R {
+    keeping_errno(|| {
+        let before = change_mask(libc::SIG_BLOCK, !BITS);
+        let result = f();
+        if let Some(before) = before {
+            change_mask(libc::SIG_SETMASK, before);
+        }
+        result
+    })
+}
+
+/// Changes this thread's mask. Returns the one before.
+fn change_mask(how: c_int, set: u64) -> Option<u64> {
+    let mut before = 0_u64;
+    // SAFETY: a set of the kernel's size, and room for another.
+    let failed = unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            how,
+            &raw const set,
+            &raw mut before,
+            size_of::<u64>(),
+        )
+    };
+    (failed == 0).then_some(before)
+}
+
+/// The application asks for or sets the action of a signal; `real` does so in the kernel.
+///
+/// # Safety
+/// The arguments are the application's, as for `sigaction`.
+pub(crate) unsafe fn sigaction(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+    real: impl Fn(c_int, *const libc::sigaction, *mut libc::sigaction) -> c_int,
+) -> c_int {
+    if !WATCHING.load(Acquire) {
+        return real(signal, new, old);
+    }
+    // SAFETY: the caller's promise.
+    let wanted = (!new.is_null()).then(|| unsafe { *new });
+    if let Some(place) = place(signal)
+        && INSTALLED.load(Acquire)
+    {
+        let before = match &wanted {
+            Some(wanted) => {
+                let mut action = of(wanted);
+                action.flags |= RESTORER;
+                let before = uninterrupted(|| KEPT[place].swap(action));
+                keeping_errno(|| install(place, action));
+                before
+            }
+            None => KEPT[place].get(),
+        };
+        if !old.is_null() {
+            let mut told = keeping_errno(|| kernel(signal, None)).unwrap_or_else(|| {
+                // SAFETY: plain data, for which zero is a value.
+                unsafe { core::mem::zeroed() }
+            });
+            told.sa_sigaction = before.handler;
+            told.sa_flags = before.flags;
+            set_first(&mut told.sa_mask, before.mask);
+            // SAFETY: the caller's promise.
+            unsafe { *old = told };
+        }
+        return 0;
+    }
+    let (Some(taken), None) = (TAKEN.get(signal as usize), place(signal)) else {
+        return real(signal, new, old);
+    };
+    let mut stripped = wanted;
+    let mut out = None;
+    if let Some(wanted) = &mut stripped {
+        let mask = first(&wanted.sa_mask);
+        set_first(&mut wanted.sa_mask, mask & !BITS);
+        out = Some(packed(mask));
+    }
+    let new = stripped.as_ref().map_or(new, core::ptr::from_ref);
+    let status = real(signal, new, old);
+    if status == 0 {
+        let before = match out {
+            Some(out) => taken.swap(out, Relaxed),
+            None => taken.load(Relaxed),
+        };
+        if !old.is_null() && before != 0 {
+            // SAFETY: the call has written it.
+            let old = unsafe { &mut *old };
+            let mask = first(&old.sa_mask);
+            set_first(&mut old.sa_mask, mask | unpacked(before));
+        }
+    }
+    status
+}
+
+/// What the C library adds to an action's flags, and tells (asm/signal.h).
+const RESTORER: c_int = if cfg!(target_arch = "x86_64") {
+    0x0400_0000
+} else {
+    0
+};
+
+/// Whether the application's `signal` and its like are to be told to [`sigaction`].
+pub(crate) fn takes(signal: c_int) -> bool {
+    INSTALLED.load(Acquire) && place(signal).is_some()
+}
+
+/// The application changes this thread's mask; `real` does so in the kernel.
+///
+/// # Safety
+/// The arguments are the application's, as for `pthread_sigmask`.
+pub(crate) unsafe fn mask(
+    how: c_int,
+    set: *const sigset_t,
+    old: *mut sigset_t,
+    real: impl Fn(c_int, *const sigset_t, *mut sigset_t) -> c_int,
+) -> c_int {
+    if !WATCHING.load(Acquire) {
+        return real(how, set, old);
+    }
+    let block = thread::block();
+    let before = block.guard.blocked.get();
+    let mut after = before;
+    let mut wanted = None;
+    if !set.is_null() {
+        // SAFETY: the caller's promise.
+        let mut given = unsafe { *set };
+        let word = first(&given);
+        match how {
+            libc::SIG_BLOCK => after |= packed(word),
+            libc::SIG_UNBLOCK => after &= !packed(word),
+            libc::SIG_SETMASK => after = packed(word),
+            _ => {}
+        }
+        if how != libc::SIG_UNBLOCK {
+            set_first(&mut given, word & !BITS);
+        }
+        wanted = Some(given);
+    }
+    let set = wanted.as_ref().map_or(set, core::ptr::from_ref);
+    let status = real(how, set, old);
+    if status == 0 {
+        block.guard.blocked.set(after);
+        if !old.is_null() && before != 0 {
+            // SAFETY: the call has written it.
+            let old = unsafe { &mut *old };
+            let word = first(old);
+            set_first(old, word | unpacked(before));
+        }
+    }
+    status
+}
+
+/// A mark that stands in the frame from which a handler is called.
+const MARK: u64 = 0x9d1c_66fa_04b7_23e5;
+
+/// Does what the application wants done on a signal that is not ours.
+///
+/// # Safety
+/// The arguments are those of a handler.
+pub(super) unsafe fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    let Some(place) = place(signal) else { return };
+    let state = &thread::block().guard;
+    // Whoever replaced our handler may call it, as the one before: what came before that.
+    let again = state.handed_on.get() == context as usize;
+    let kept = if again { &BELOW[place] } else { &KEPT[place] };
+    let action = kept.get();
+    // SAFETY: the kernel's description of the signal.
+    let from_kernel = unsafe { (*info).si_code } > 0;
+    match action.handler {
+        SIG_IGN if !from_kernel => return,
+        SIG_DFL | SIG_IGN => {
+            // SAFETY: the caller's promise.
+            unsafe { default(signal, info) };
+            return;
+        }
+        _ => {}
+    }
+    // A fault of a handler that has its own signal blocked ends the process.
+    let mark = [MARK, context as u64];
+    let here = core::hint::black_box(&mark).as_ptr() as usize;
+    if !again && action.flags & libc::SA_NODEFER == 0 && from_kernel && is_within(state) {
+        // SAFETY: the caller's promise.
+        unsafe { default(signal, info) };
+        return;
+    }
+    if action.flags & libc::SA_RESETHAND != 0 && !again {
+        let spent = Action {
+            handler: SIG_DFL,
+            ..action
+        };
+        uninterrupted(|| kept.swap(spent));
+    }
+    keeping_errno(|| change_mask(libc::SIG_BLOCK, action.mask & !BITS));
+    let before = (
+        state.handed_on.replace(context as usize),
+        state.nested.replace(here),
+    );
+    type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
+    // SAFETY: the application's own handler. One that takes the signal alone leaves the rest
+    // in its registers, as it does when the kernel calls it.
+    unsafe { core::mem::transmute::<usize, Handler>(action.handler)(signal, info, context) };
+    let state = &thread::block().guard;
+    state.handed_on.set(before.0);
+    state.nested.set(before.1);
+    core::hint::black_box(&mark);
+}
+
+/// Whether this thread is inside of a handler that it was handed to: the frame from which
+/// this was called is still there, further up on the same stack. A handler may have been left
+/// by a jump.
+fn is_within(state: &super::PerThread) -> bool {
+    const NEAR: usize = 1 << 20;
+    let there = state.nested.get();
+    let here = core::ptr::from_ref(&there) as usize;
+    if there <= here || there - here > NEAR {
+        return false;
+    }
+    let mut mark = [0_u64; 2];
+    let part = |base: *mut c_void| libc::iovec {
+        iov_base: base,
+        iov_len: size_of_val(&mark),
+    };
+    let (to, from) = (
+        part((&raw const mark).cast_mut().cast()),
+        part(there as *mut c_void),
+    );
+    let mark = core::hint::black_box(&mut mark);
+    // Where the thread has left that stack, nothing may be there any more.
+    // SAFETY: the kernel reads what is there, and writes the two words.
+    let read = keeping_errno(|| unsafe {
+        libc::syscall(
+            libc::SYS_process_vm_readv,
+            libc::getpid(),
+            &raw const to,
+            1,
+            &raw const from,
+            1,
+            0,
+        )
+    });
+    read == 16 && *mark == [MARK, state.handed_on.get() as u64]
+}
+
+/// Has the kernel do what it does where there is no handler.
+///
+/// # Safety
+/// As for [`hand_on`].
+unsafe fn default(signal: c_int, info: *mut siginfo_t) {
+    // SAFETY: plain data; zero is the default.
+    let action = unsafe { core::mem::zeroed::<libc::sigaction>() };
+    keeping_errno(|| {
+        kernel(signal, Some(&action));
+        // A fault's instruction is run again. Anything else is sent anew, to come once this
+        // handler returns.
+        // SAFETY: as above.
+        if signal != SIGSEGV || unsafe { (*info).si_code } <= 0 {
+            change_mask(libc::SIG_BLOCK, bit(signal));
+            // SAFETY: the signal as it came, to this thread.
+            unsafe {
+                libc::syscall(
+                    libc::SYS_rt_tgsigqueueinfo,
+                    libc::getpid(),
+                    libc::syscall(libc::SYS_gettid),
+                    signal,
+                    info,
+                );
+            }
+        }
+    });
+}
