@@ -278,6 +278,12 @@ impl Core {
         parameters: Parameters,
     ) -> Option<(NameId, SmallVec<[Pointer; 6]>, bool)> {
         let kernel = self.kernels.get(&key)?;
+        if guard::on()
+            && let Some(layout) = &kernel.layout
+        {
+            // SAFETY: the caller's promise.
+            guard::launching_with(unsafe { layout.numbers(parameters) }.into_iter());
+        }
         let (pointers, layout_known) = match &kernel.layout {
             // SAFETY: the caller's promise.
             Some(layout) => (unsafe { layout.pointers(parameters) }, true),
@@ -629,7 +635,10 @@ pub(crate) fn launched(
     let mut pointers = SmallVec::new();
     // SAFETY: the real launch took these parameters with success, and the caller's arrays
     // live until the hook returns.
-    if let Some(kernel) = unsafe { known_kernels::launched(key, parameters, &mut pointers) } {
+    if let Some(kernel) = unsafe { known_kernels::launched(key, parameters, &mut pointers) }
+        // Where host memory is guarded, more is wanted of a launch.
+        && !guard::on()
+    {
         let action = Action::Launched {
             stream,
             kernel,

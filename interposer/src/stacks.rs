@@ -90,7 +90,8 @@ pub(crate) struct Interrupted {
     pub(crate) pc: u64,
     pub(crate) stack_pointer: u64,
     pub(crate) frame_pointer: u64,
-    /// The link register, where there is one.
+    /// The link register.
+    #[cfg(target_arch = "aarch64")]
     pub(crate) link: u64,
 }
 

@@ -13,7 +13,7 @@ use core::sync::atomic::{
 
 use libc::{SIG_DFL, SIG_IGN, SIGSEGV, SIGTRAP, siginfo_t, sigset_t};
 
-use super::fault;
+use super::{fault, mapped};
 use crate::thread::{self, keeping_errno};
 use crate::{doors, objects};
 
@@ -497,30 +497,12 @@ fn is_within(state: &super::PerThread) -> bool {
     if there <= here || there - here > NEAR {
         return false;
     }
-    let mut mark = [0_u64; 2];
-    let part = |base: *mut c_void| libc::iovec {
-        iov_base: base,
-        iov_len: size_of_val(&mark),
-    };
-    let (to, from) = (
-        part((&raw const mark).cast_mut().cast()),
-        part(there as *mut c_void),
-    );
-    let mark = core::hint::black_box(&mut mark);
     // Where the thread has left that stack, nothing may be there any more.
-    // SAFETY: the kernel reads what is there, and writes the two words.
-    let read = keeping_errno(|| unsafe {
-        libc::syscall(
-            libc::SYS_process_vm_readv,
-            libc::getpid(),
-            &raw const to,
-            1,
-            &raw const from,
-            1,
-            0,
-        )
-    });
-    read == 16 && *mark == [MARK, state.handed_on.get() as u64]
+    let Some(mark) = mapped::read::<16>(there as u64) else {
+        return false;
+    };
+    let wanted = [MARK, state.handed_on.get() as u64];
+    mark[..8] == wanted[0].to_ne_bytes() && mark[8..] == wanted[1].to_ne_bytes()
 }
 
 /// Has the kernel do what it does where there is no handler.
