@@ -442,8 +442,11 @@ const MARK: u64 = 0x9d1c_66fa_04b7_23e5;
 pub(super) unsafe fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let Some(place) = place(signal) else { return };
     let state = &thread::block().guard;
+    let mark = [MARK, context as u64];
+    let here = core::hint::black_box(&mark).as_ptr() as usize;
+    let within = is_within(state, here);
     // Whoever replaced our handler may call it, as the one before: what came before that.
-    let again = state.handed_on.get() == context as usize;
+    let again = within && state.handed_on.get() == context as usize;
     let kept = if again { &BELOW[place] } else { &KEPT[place] };
     let action = kept.get();
     // SAFETY: the kernel's description of the signal.
@@ -458,9 +461,7 @@ pub(super) unsafe fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut 
         _ => {}
     }
     // A fault of a handler that has its own signal blocked ends the process.
-    let mark = [MARK, context as u64];
-    let here = core::hint::black_box(&mark).as_ptr() as usize;
-    if !again && action.flags & libc::SA_NODEFER == 0 && from_kernel && is_within(state) {
+    if within && !again && from_kernel && action.flags & libc::SA_NODEFER == 0 {
         // SAFETY: the caller's promise.
         unsafe { default(signal, info) };
         return;
@@ -488,12 +489,11 @@ pub(super) unsafe fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut 
 }
 
 /// Whether this thread is inside of a handler that it was handed to: the frame from which
-/// this was called is still there, further up on the same stack. A handler may have been left
-/// by a jump.
-fn is_within(state: &super::PerThread) -> bool {
+/// this was called is still there, further up on the stack than `here`. A handler may have
+/// been left by a jump.
+fn is_within(state: &super::PerThread, here: usize) -> bool {
     const NEAR: usize = 1 << 20;
     let there = state.nested.get();
-    let here = core::ptr::from_ref(&there) as usize;
     if there <= here || there - here > NEAR {
         return false;
     }
