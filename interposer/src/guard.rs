@@ -303,6 +303,8 @@ impl Guard {
     pub(crate) fn allocated_whole(&mut self, address: u64, end: u64) {
         if address.is_multiple_of(page()) && end.is_multiple_of(page()) {
             self.whole.insert(address, end);
+        } else {
+            self.whole.remove(&address);
         }
     }
 
@@ -314,8 +316,16 @@ impl Guard {
         operation: &Operation,
         missed: &mut SmallVec<[Missed; 2]>,
     ) -> Result<(), String> {
-        if let Action::FreeBegun { address, .. } = operation.action {
-            self.released(address)?;
+        match operation.action {
+            Action::FreeBegun { address, .. } => self.released(address)?,
+            Action::DeviceDescribed { coherent: true, .. } => {
+                return Err(
+                    "the device uses the host's page tables, so that pages would be \
+                            closed to it, too"
+                        .to_owned(),
+                );
+            }
+            _ => {}
         }
         self.drop_complete(engine)?;
         let launch = thread::block().guard.launch.take();
@@ -442,7 +452,8 @@ impl Guard {
     /// The pages that may be closed for bytes of a block: all that belong to it alone.
     fn own_pages(&self, used: &HostUse, (start, end): (u64, u64)) -> (u64, u64) {
         let (first, size) = used.block;
-        let inner = match self.whole.get(&first) {
+        let whole = self.whole.get(&first);
+        let inner = match whole.filter(|_| used.kind != MemoryKind::Registered) {
             Some(&last) => (first, last),
             None => (ceil(first), floor(first.saturating_add(size))),
         };
@@ -607,13 +618,20 @@ impl Guard {
             return Ok(Seen::Open);
         }
         if silent {
-            self.open(start, end)?;
+            self.open_used(start, end)?;
             return Ok(Seen::Open);
         }
         let region = Region::linear(address, 1);
         let Some(through) = self.met(&region, write) else {
             return Ok(Seen::Neighbour);
         };
+        self.open_used(start, end)?;
+        Ok(Seen::Use(through))
+    }
+
+    /// Opens a page that was touched, and the whole use if that happens again and again.
+    fn open_used(&mut self, start: u64, end: u64) -> Result<(), String> {
+        let here = (start, end);
         self.open(start, end)?;
         let mut whole: SmallVec<[(u64, u64); 2]> = SmallVec::new();
         for used in &mut self.uses {
@@ -627,7 +645,7 @@ impl Guard {
         for (start, end) in whole {
             self.open(start, end)?;
         }
-        Ok(Seen::Use(through))
+        Ok(())
     }
 
     /// Opens a page for one instruction. False, with the page open until the next operation

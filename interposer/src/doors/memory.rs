@@ -7,7 +7,7 @@ use super::libc_door;
 use crate::call::{Call, Free};
 use crate::hook::{Hook, hooks, written};
 use crate::thread::Origin;
-use crate::{guard, recorder};
+use crate::{coherence, guard, recorder};
 
 /// An allocation of host memory through `real`, which takes its size. Where host memory is
 /// guarded, it gets its pages for itself.
@@ -33,12 +33,21 @@ fn on_host(
             // SAFETY: the call succeeded and wrote it.
             let address = unsafe { written(out) };
             call.allocated(address, size, kind);
-            if asked != size {
+            if guard::on() {
                 recorder::allocated_whole(address, address.saturating_add(asked as u64));
+                coherence::learn(call);
             }
         });
     }
     status
+}
+
+fn registered(call: &Call, address: u64, size: usize) {
+    libc_door::watch(call, address, size);
+    call.allocated(address, size, MemoryKind::Registered);
+    if guard::on() {
+        coherence::learn(call);
+    }
 }
 
 /// An unregistration through `real`. Until it has succeeded, the memory is watched.
@@ -97,8 +106,7 @@ hooks! { Runtime:
     /// Registered memory; the C library's frees of it are watched
     fn cudaHostRegister: (address: u64, size: usize, flags: u32) after(call) {
         let _ = flags;
-        libc_door::watch(call, address, size);
-        call.allocated(address, size, MemoryKind::Registered);
+        registered(call, address, size);
     }
     /// Memory that is valid in stream order only
     fn cudaMallocAsync | cudaMallocAsync_ptsz: (out: *mut u64, size: usize, stream: usize) after(call) {
@@ -232,8 +240,7 @@ mod driver {
         /// Registered memory; the C library's frees of it are watched
         fn cuMemHostRegister_v2: (address: u64, size: usize, flags: u32) after(call) {
             let _ = flags;
-            libc_door::watch(call, address, size);
-            call.allocated(address, size, MemoryKind::Registered);
+            registered(call, address, size);
         }
         /// Memory that is valid in stream order only
         fn cuMemAllocAsync | cuMemAllocAsync_ptsz: (out: *mut u64, size: usize, stream: usize) after(call) {

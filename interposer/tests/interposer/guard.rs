@@ -15,11 +15,17 @@ struct Seen {
 }
 
 fn see(name: &str) -> Seen {
-    let json = folder().join(format!("guard-{name}.json"));
+    see_on(name, false)
+}
+
+/// The same on a device that uses the host's page tables.
+fn see_on(name: &str, coherent: bool) -> Seen {
+    let json = folder().join(format!("guard-{name}-{coherent}.json"));
     let mut command = preloaded(simulated_program("guards"));
     let output = command
         .arg(name)
         .env("LD_LIBRARY_PATH", simulated())
+        .env("SIMCUDA_COHERENT", u8::from(coherent).to_string())
         .env("STREAMCHECK_GUARD", "on")
         .env("STREAMCHECK_EXIT_CODE", "77")
         .env("STREAMCHECK_JSON", &json)
@@ -142,6 +148,14 @@ fn system_calls_get_and_give_the_right_bytes() {
 #[test]
 fn children_are_not_guarded() {
     right("forks");
+}
+
+#[test]
+fn a_device_with_the_hosts_page_tables_is_left_alone() {
+    let seen = see_on("read-early", true);
+    assert_eq!((seen.found, seen.code), (Vec::new(), Some(0)));
+    let said = "streamcheck: guarding host memory stops here: the device uses the host's page";
+    assert_eq!(seen.stderr.matches(said).count(), 1, "{}", seen.stderr);
 }
 
 #[test]
