@@ -75,6 +75,11 @@ __global__ void twice(const float *in, float *out, int n) {
     EACH(i, n) out[i] = 2.0f * in[i];
 }
 
+/* The same, of a parameter that could be declared const and is not. */
+__global__ void twice_of(float *in, double *out, int n) {
+    EACH(i, n) out[i] = 2.0 * in[i];
+}
+
 /* y = a x + y: reads `x`, reads and writes `y`. */
 __global__ void saxpy(int n, float a, const float *x, float *y) {
     EACH(i, n) y[i] += a * x[i];
@@ -126,6 +131,7 @@ __global__ void nothing() {}
 
 KERNEL_HANDLE(fill)
 KERNEL_HANDLE(twice)
+KERNEL_HANDLE(twice_of)
 KERNEL_HANDLE(saxpy)
 KERNEL_HANDLE(slow_fill)
 KERNEL_HANDLE(fill_view)
@@ -181,6 +187,7 @@ KERNEL_HANDLE(nothing)
 /* The parameters as the kernel's parameter buffer lays them out: each at its natural alignment. */
 struct params_fill { float *out; int n; float value; };
 struct params_twice { const float *in; float *out; int n; };
+struct params_twice_of { float *in; double *out; int n; };
 struct params_saxpy { int n; float a; const float *x; float *y; };
 struct params_slow_fill { float *out; int n; float value; long long cycles; };
 struct params_fill_view { struct View view; float value; };
@@ -194,6 +201,9 @@ POINTS point_fill(void **args, struct params_fill *p) {
     args[0] = &p->out, args[1] = &p->n, args[2] = &p->value;
 }
 POINTS point_twice(void **args, struct params_twice *p) {
+    args[0] = &p->in, args[1] = &p->out, args[2] = &p->n;
+}
+POINTS point_twice_of(void **args, struct params_twice_of *p) {
     args[0] = &p->in, args[1] = &p->out, args[2] = &p->n;
 }
 POINTS point_saxpy(void **args, struct params_saxpy *p) {
@@ -222,6 +232,8 @@ HOST_C const unsigned long simcuda_layout__Z4fillPfif[] = {
     3, FIELD(fill, out), FIELD(fill, n), FIELD(fill, value)};
 HOST_C const unsigned long simcuda_layout__Z5twicePKfPfi[] = {
     3, FIELD(twice, in), FIELD(twice, out), FIELD(twice, n)};
+HOST_C const unsigned long simcuda_layout__Z8twice_ofPfPdi[] = {
+    3, FIELD(twice_of, in), FIELD(twice_of, out), FIELD(twice_of, n)};
 HOST_C const unsigned long simcuda_layout__Z5saxpyifPKfPf[] = {
     4, FIELD(saxpy, n), FIELD(saxpy, a), FIELD(saxpy, x), FIELD(saxpy, y)};
 HOST_C const unsigned long simcuda_layout__Z9slow_fillPfifx[] = {
@@ -278,6 +290,19 @@ HOST_C void simcuda_kernel__Z5twicePKfPfi(void **params, const unsigned dims[6])
         device_transfer(0, in + i, buffer, m * sizeof *in);
         for (k = 0; k < m; k++) buffer[k] *= 2.0f;
         device_transfer(1, out + i, buffer, m * sizeof *out);
+    }
+}
+
+HOST_C void simcuda_kernel__Z8twice_ofPfPdi(void **params, const unsigned dims[6]) {
+    const float *in = PARAM(float *, 0);
+    double *out = PARAM(double *, 1), doubled[DEVICE_CHUNK];
+    float buffer[DEVICE_CHUNK];
+    int n = PARAM(int, 2), i, k, m;
+    (void)dims;
+    DEVICE_CHUNKS(i, m, n) {
+        device_transfer(0, in + i, buffer, m * sizeof *in);
+        for (k = 0; k < m; k++) doubled[k] = 2.0 * buffer[k];
+        device_transfer(1, out + i, doubled, m * sizeof *out);
     }
 }
 
@@ -343,6 +368,7 @@ __attribute__((constructor)) static void fixture_register(void) {
     fixture_module = __cudaRegisterFatBinary(&fixture_image);
     REGISTER(fill, "_Z4fillPfif");
     REGISTER(twice, "_Z5twicePKfPfi");
+    REGISTER(twice_of, "_Z8twice_ofPfPdi");
     REGISTER(saxpy, "_Z5saxpyifPKfPf");
     REGISTER(slow_fill, "_Z9slow_fillPfifx");
     REGISTER(fill_view, "_Z9fill_view4Viewf");

@@ -32,6 +32,13 @@ pub(crate) fn copied(call: &Call, to: Region, direction: Direction, record: impl
     }
 }
 
+/// Has the current device asked, unless a stream captures.
+pub(crate) fn learn(call: &Call) {
+    if !capture::any() {
+        is_coherent(call);
+    }
+}
+
 /// Whether the current device is one; the first time that is told.
 #[inline]
 fn is_coherent(call: &Call) -> bool {

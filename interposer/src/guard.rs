@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use streamcheck_engine::{Engine, HostUse};
-use streamcheck_model::{Action, MemoryKind, Mode, Operation, Region};
+use streamcheck_model::{Action, Flag, MemoryKind, Mode, Operation, Region};
 
 use self::pages::{Pages, Piece, Protection, Trouble, ceil, floor};
 use crate::{doors, stderr, thread};
@@ -34,13 +34,15 @@ const MOST_USES: usize = 4096;
 /// Instructions that are let through one by one on a page that only they and not the device
 /// use, until the next operation closes it again.
 const MOST_STEPS: u32 = 64;
+/// Values that streams write, which are remembered.
+const MOST_SIGNALS: usize = 64;
 /// Pages of a use that are opened one by one before it is opened as a whole.
 const MOST_PAGES: u32 = 8;
 
 /// What guarding keeps of a thread.
 pub(crate) struct PerThread {
-    /// The threads of the launch that is being recorded, and those of one of its blocks.
-    launch: Cell<(u64, u64)>,
+    /// The launch that is being recorded.
+    launch: Cell<Launch>,
     /// See [`fault`].
     pub(in crate::guard) retried: Cell<u64>,
     /// The pages that are open for one instruction.
@@ -50,6 +52,18 @@ pub(crate) struct PerThread {
     pub(in crate::guard) nested: Cell<usize>,
     /// Which of the signals that guarding needs the application has blocked.
     pub(in crate::guard) blocked: Cell<u8>,
+}
+
+/// How large a launch is.
+#[derive(Clone, Copy, Default)]
+struct Launch {
+    /// Its threads; 0 if that is not known.
+    threads: u64,
+    /// Those of one of its blocks.
+    block: u64,
+    /// Among the kernel's numbers, one that may be how many elements there are, and makes
+    /// more blocks than one needless; else 0.
+    count: u64,
 }
 
 /// Whether the environment asks for it, which is known before the settings are.
@@ -76,11 +90,35 @@ pub(crate) fn launching(size: impl FnOnce() -> ([u32; 3], [u32; 3])) {
         };
         let block = product(block);
         let all = product(grid).saturating_mul(block);
-        thread::block().guard.launch.set((all, block));
+        thread::block().guard.launch.set(Launch {
+            threads: all,
+            block,
+            count: 0,
+        });
     }
 }
 
-/// How many bytes of pinned memory are asked of CUDA: whole pages, so that no two allocations
+/// The numbers that the kernel which is being recorded was given.
+#[cold]
+pub(crate) fn launching_with(numbers: impl Iterator<Item = u64>) {
+    let place = &thread::block().guard.launch;
+    let mut launch = place.get();
+    let needed = launch.threads.saturating_sub(launch.block);
+    let mut least = u64::MAX;
+    for number in numbers.filter(|number| (2..=launch.threads).contains(number)) {
+        if number > needed {
+            // The grid was made for it.
+            return;
+        }
+        least = least.min(number);
+    }
+    if least != u64::MAX {
+        launch.count = least;
+        place.set(launch);
+    }
+}
+
+/// How many bytes of host memory are asked of CUDA: whole pages, so that no two allocations
 /// share one, where they are guarded.
 #[inline]
 pub(crate) fn rounded(size: usize) -> usize {
@@ -107,6 +145,25 @@ struct Use {
     pages: (u64, u64),
     /// How many of them were opened one by one.
     opened: u32,
+    /// The operation's number here.
+    sequence: u64,
+}
+
+/// A value that a stream writes to memory.
+struct Signal {
+    /// The operation's number here.
+    sequence: u64,
+    address: u64,
+    value: u64,
+}
+
+impl Signal {
+    /// Whether the value is there, so that the CPU may have seen it.
+    fn has_come(&self) -> bool {
+        let word = mapped::read::<8>(self.address).map(u64::from_ne_bytes);
+        let half = mapped::read::<4>(self.address).map(u32::from_ne_bytes);
+        word == Some(self.value) || half.map(u64::from) == Some(self.value)
+    }
 }
 
 impl Use {
@@ -134,17 +191,22 @@ impl Use {
 /// The bytes from `address` on that a kernel may use which was given it. A parameter has no
 /// length, so it is told from the launch's size: a thread an element, and since a grid is
 /// rounded up, up to a block of threads may be too many. A launch that is just large enough
-/// for the rest of the allocation is taken to use all of it.
-fn reach(used: &HostUse, (threads, block): (u64, u64)) -> u64 {
-    let element = u64::from(used.element).max(1);
-    let end = used.block.0.saturating_add(used.block.1);
-    let rest = end.saturating_sub(used.region.address);
-    if threads == 0 {
+/// for the rest of the allocation is taken to use all of it. Programs that have one grid for
+/// all sizes give their kernels the size.
+fn reach(element: u8, rest: u64, launch: Launch) -> u64 {
+    let element = u64::from(element).max(1);
+    if launch.threads == 0 {
         return element.min(rest);
     }
-    let least = threads.saturating_sub(block).saturating_mul(element);
-    let most = threads.saturating_mul(element);
-    if most >= rest && (least < rest || threads == block) {
+    if launch.count != 0 {
+        return launch.count.saturating_mul(element).min(rest);
+    }
+    let least = launch
+        .threads
+        .saturating_sub(launch.block)
+        .saturating_mul(element);
+    let most = launch.threads.saturating_mul(element);
+    if most >= rest && (least < rest || launch.threads == launch.block) {
         rest
     } else {
         least.saturating_add(element).min(rest)
@@ -176,7 +238,11 @@ pub(crate) struct Guard {
     steps: FxHashMap<u64, u32>,
     /// The engine's [`Engine::host_version`] for which `uses` was looked through.
     version: u64,
-    /// Pinned allocations that have their pages for themselves: the ends of these.
+    /// Counts operations.
+    sequence: u64,
+    /// What streams write, the oldest first.
+    signals: Vec<Signal>,
+    /// Allocations that have their pages for themselves: the ends of these.
     whole: FxHashMap<u64, u64>,
     /// Whether the mappings under a block are plain ones, by its first and last bytes.
     plain: FxHashMap<(u64, u64), bool>,
@@ -208,6 +274,8 @@ impl Guard {
             held: Vec::new(),
             steps: FxHashMap::default(),
             version: engine.host_version(),
+            sequence: 0,
+            signals: Vec::new(),
             whole: FxHashMap::default(),
             plain: FxHashMap::default(),
             changed: Vec::new(),
@@ -231,10 +299,12 @@ impl Guard {
         self.pages.open_all();
     }
 
-    /// A pinned allocation was made of whole pages, up to `end`.
+    /// An allocation was made of whole pages, up to `end`.
     pub(crate) fn allocated_whole(&mut self, address: u64, end: u64) {
         if address.is_multiple_of(page()) && end.is_multiple_of(page()) {
             self.whole.insert(address, end);
+        } else {
+            self.whole.remove(&address);
         }
     }
 
@@ -246,15 +316,39 @@ impl Guard {
         operation: &Operation,
         missed: &mut SmallVec<[Missed; 2]>,
     ) -> Result<(), String> {
-        if let Action::FreeBegun { address, .. } = operation.action {
-            self.released(address)?;
+        match operation.action {
+            Action::FreeBegun { address, .. } => self.released(address)?,
+            Action::DeviceDescribed { coherent: true, .. } => {
+                return Err(
+                    "the device uses the host's page tables, so that pages would be \
+                            closed to it, too"
+                        .to_owned(),
+                );
+            }
+            _ => {}
         }
         self.drop_complete(engine)?;
         let launch = thread::block().guard.launch.take();
         let launch = match operation.action {
             Action::Launched { .. } => launch,
-            _ => (0, 0),
+            _ => Launch::default(),
         };
+        self.sequence += 1;
+        if let Action::ValueWritten {
+            flag: Flag::Memory(address),
+            value,
+            ..
+        } = operation.action
+        {
+            if self.signals.len() >= MOST_SIGNALS {
+                self.signals.remove(0);
+            }
+            self.signals.push(Signal {
+                sequence: self.sequence,
+                address,
+                value,
+            });
+        }
         let uses = engine.take_host_uses();
         if uses.is_empty() {
             return Ok(());
@@ -264,6 +358,17 @@ impl Guard {
             self.close(used, launch, missed)?;
         }
         Ok(())
+    }
+
+    /// Lets go of uses that came before a value which a stream has written since: the CPU may
+    /// have waited for that by looking at it.
+    fn drop_signalled(&mut self) -> Result<(), String> {
+        let Some(come) = self.signals.iter().rposition(Signal::has_come) else {
+            return Ok(());
+        };
+        let sequence = self.signals[come].sequence;
+        self.signals.drain(..=come);
+        self.drop_where(|used| used.sequence < sequence)
     }
 
     /// Lets go of uses that the host knows complete.
@@ -347,7 +452,8 @@ impl Guard {
     /// The pages that may be closed for bytes of a block: all that belong to it alone.
     fn own_pages(&self, used: &HostUse, (start, end): (u64, u64)) -> (u64, u64) {
         let (first, size) = used.block;
-        let inner = match self.whole.get(&first) {
+        let whole = self.whole.get(&first);
+        let inner = match whole.filter(|_| used.kind != MemoryKind::Registered) {
             Some(&last) => (first, last),
             None => (ceil(first), floor(first.saturating_add(size))),
         };
@@ -357,12 +463,14 @@ impl Guard {
     fn close(
         &mut self,
         used: HostUse,
-        launch: (u64, u64),
+        launch: Launch,
         missed: &mut SmallVec<[Missed; 2]>,
     ) -> Result<(), String> {
         let start = used.region.address;
         let bytes = if used.pointer {
-            (start, start.saturating_add(reach(&used, launch)))
+            let end = used.block.0.saturating_add(used.block.1);
+            let reach = reach(used.element, end.saturating_sub(start), launch);
+            (start, start.saturating_add(reach))
         } else {
             (start, used.region.end())
         };
@@ -396,6 +504,7 @@ impl Guard {
             Some(known) => {
                 self.uses[known].of = used;
                 self.uses[known].opened = 0;
+                self.uses[known].sequence = self.sequence;
             }
             None if self.uses.len() >= MOST_USES => {
                 miss("guard-ranges");
@@ -406,6 +515,7 @@ impl Guard {
                 bytes,
                 pages,
                 opened: 0,
+                sequence: self.sequence,
             }),
         }
         remove(&mut self.opened, pages);
@@ -492,6 +602,7 @@ impl Guard {
         silent: bool,
     ) -> Result<Seen, String> {
         self.drop_complete(engine)?;
+        self.drop_signalled()?;
         let (start, end) = (floor(address), floor(address) + page());
         let closed = match self.pages.at(address) {
             Protection::Open => false,
@@ -507,13 +618,20 @@ impl Guard {
             return Ok(Seen::Open);
         }
         if silent {
-            self.open(start, end)?;
+            self.open_used(start, end)?;
             return Ok(Seen::Open);
         }
         let region = Region::linear(address, 1);
         let Some(through) = self.met(&region, write) else {
             return Ok(Seen::Neighbour);
         };
+        self.open_used(start, end)?;
+        Ok(Seen::Use(through))
+    }
+
+    /// Opens a page that was touched, and the whole use if that happens again and again.
+    fn open_used(&mut self, start: u64, end: u64) -> Result<(), String> {
+        let here = (start, end);
         self.open(start, end)?;
         let mut whole: SmallVec<[(u64, u64); 2]> = SmallVec::new();
         for used in &mut self.uses {
@@ -527,7 +645,7 @@ impl Guard {
         for (start, end) in whole {
             self.open(start, end)?;
         }
-        Ok(Seen::Use(through))
+        Ok(())
     }
 
     /// Opens a page for one instruction. False, with the page open until the next operation
@@ -593,6 +711,7 @@ impl Guard {
         write: bool,
     ) -> Result<Option<SmallVec<[u64; 2]>>, String> {
         self.drop_complete(engine)?;
+        self.drop_signalled()?;
         let met = self.met(region, write);
         if met.is_some() {
             self.open(floor(region.address), ceil(region.end()))?;
@@ -628,6 +747,65 @@ pub(crate) fn mode(write: bool) -> Mode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kernel_reaches_as_far_as_its_launch_is_large() {
+        let launch = |blocks: u64, block, count| Launch {
+            threads: blocks * block,
+            block,
+            count,
+        };
+        // A chunk of 1024 elements in a larger buffer: the last block may be idle but for
+        // a thread.
+        assert_eq!(reach(4, 1 << 20, launch(4, 256, 0)), 3 * 1024 + 4);
+        // Just large enough for what is left.
+        assert_eq!(reach(4, 4096, launch(4, 256, 0)), 4096);
+        assert_eq!(reach(4, 4000, launch(4, 256, 0)), 4000);
+        assert_eq!(reach(4, 100, launch(1, 256, 0)), 100);
+        assert_eq!(reach(4, 1 << 20, launch(1, 256, 0)), 4);
+        // Far too large: nothing says that all is used.
+        assert_eq!(reach(4, 100, launch(64, 256, 0)), 100);
+        assert_eq!(reach(4, 1 << 20, launch(64, 256, 1000)), 4000);
+        // Of a graph's node nothing is known.
+        assert_eq!(reach(16, 4096, Launch::default()), 16);
+        assert_eq!(reach(0, 4096, Launch::default()), 1);
+    }
+
+    #[test]
+    fn a_number_below_the_grids_is_how_many_elements_there_may_be() {
+        let count = |numbers: &[u64]| {
+            let launch = Launch {
+                threads: 16 * 256,
+                block: 256,
+                count: 0,
+            };
+            thread::block().guard.launch.set(launch);
+            launching_with(numbers.iter().copied());
+            thread::block().guard.launch.take().count
+        };
+        assert_eq!(count(&[4096, 7]), 0);
+        assert_eq!(count(&[3841]), 0);
+        assert_eq!(count(&[3840, 1 << 40]), 3840);
+        assert_eq!(count(&[1000, 2000, 1, 0]), 1000);
+        assert_eq!(count(&[1 << 40]), 0);
+    }
+
+    #[test]
+    fn a_value_has_come_when_it_stands_in_memory() {
+        let word = [7_u32, 9];
+        let signal = |value| Signal {
+            sequence: 0,
+            address: word.as_ptr() as u64,
+            value,
+        };
+        assert!(signal(7).has_come() && signal(7 | 9 << 32).has_come());
+        assert!(!signal(9).has_come());
+        let nowhere = Signal {
+            address: 8,
+            ..signal(0)
+        };
+        assert!(!nowhere.has_come());
+    }
 
     #[test]
     fn taking_a_range_out_leaves_what_lies_around_it() {

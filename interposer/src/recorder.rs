@@ -278,6 +278,12 @@ impl Core {
         parameters: Parameters,
     ) -> Option<(NameId, SmallVec<[Pointer; 6]>, bool)> {
         let kernel = self.kernels.get(&key)?;
+        if guard::on()
+            && let Some(layout) = &kernel.layout
+        {
+            // SAFETY: the caller's promise.
+            guard::launching_with(unsafe { layout.numbers(parameters) }.into_iter());
+        }
         let (pointers, layout_known) = match &kernel.layout {
             // SAFETY: the caller's promise.
             Some(layout) => (unsafe { layout.pointers(parameters) }, true),
@@ -404,14 +410,16 @@ impl Core {
             ..
         } = fault;
         // CUDA's own threads are its, and so are their accesses.
-        let silent = silent || by_driver(&self.stacks.unwind_at(&fault.at));
+        let frames = self.stacks.unwind_at(&fault.at);
+        let library = in_c_library(&frames);
+        let silent = silent || frames.get(library).is_some_and(|at| is_driver(*at));
         let seen = self.guarding(|guard, engine| guard.faulted(engine, address, write, silent))?;
         match seen {
             Seen::Open => {}
             Seen::Use(through) => {
                 let name = if write { HOST_WRITE } else { HOST_READ };
                 let api = self.engine.names_mut().intern(name);
-                let stack = self.stacks.learn_at(&fault.at);
+                let stack = self.stacks.learn_at(&frames, library);
                 let region = Region::linear(address, 1);
                 self.host_accessed(api, stack, region, write, through);
             }
@@ -457,19 +465,25 @@ pub(crate) enum Response {
     Step,
 }
 
-/// Whether the innermost code of a stack, leaving out the C library's, is CUDA's.
-fn by_driver(addresses: &[u64]) -> bool {
-    for address in addresses {
-        let Some(object) = objects::containing(address.wrapping_sub(1)) else {
-            return false;
-        };
+/// Whether the object that an address of a stack lies in is called like one of these.
+fn is_of(address: u64, names: &[&str]) -> bool {
+    objects::containing(address.wrapping_sub(1)).is_some_and(|object| {
         let file = object.path.rsplit('/').next().unwrap_or("");
-        let is = |names: &[&str]| names.iter().any(|name| file.starts_with(name));
-        if !is(&["libc.so", "libc-", "libpthread", "ld-linux"]) {
-            return is(&["libcuda.so", "libnvidia", "libcudart.so"]);
-        }
-    }
-    false
+        names.iter().any(|name| file.starts_with(name))
+    })
+}
+
+/// How many of a stack's innermost addresses are the C library's, which touches memory on
+/// its caller's behalf.
+fn in_c_library(addresses: &[u64]) -> usize {
+    const C_LIBRARY: [&str; 4] = ["libc.so", "libc-", "libpthread", "ld-linux"];
+    let mut inner = addresses.iter();
+    inner.position(|at| !is_of(*at, &C_LIBRARY)).unwrap_or(0)
+}
+
+/// Whether an address of a stack is CUDA's code.
+fn is_driver(address: u64) -> bool {
+    is_of(address, &["libcuda.so", "libnvidia", "libcudart.so"])
 }
 
 /// An access of the application's has faulted on a guarded page. `None` if nothing can be
@@ -629,7 +643,10 @@ pub(crate) fn launched(
     let mut pointers = SmallVec::new();
     // SAFETY: the real launch took these parameters with success, and the caller's arrays
     // live until the hook returns.
-    if let Some(kernel) = unsafe { known_kernels::launched(key, parameters, &mut pointers) } {
+    if let Some(kernel) = unsafe { known_kernels::launched(key, parameters, &mut pointers) }
+        // Where host memory is guarded, more is wanted of a launch.
+        && !guard::on()
+    {
         let action = Action::Launched {
             stream,
             kernel,

@@ -90,7 +90,8 @@ pub(crate) struct Interrupted {
     pub(crate) pc: u64,
     pub(crate) stack_pointer: u64,
     pub(crate) frame_pointer: u64,
-    /// The link register, where there is one.
+    /// The link register.
+    #[cfg(target_arch = "aarch64")]
     pub(crate) link: u64,
 }
 
@@ -184,19 +185,19 @@ impl Stacks {
         id
     }
 
-    /// The stack of an instruction. Where it called from is told by an address after it, as
-    /// of calls.
+    /// The stack of an instruction, by its addresses and without the `inner` innermost:
+    /// a copy by the C library is its caller's, wherever in the copy it was.
     #[cold]
-    pub(crate) fn learn_at(&mut self, at: &Interrupted) -> StackId {
+    pub(crate) fn learn_at(&mut self, addresses: &[u64], inner: usize) -> StackId {
         let policy = POLICY.load(Relaxed);
         if policy == NONE {
             return StackId(0);
         }
         let python = self.python.capture(most_python_frames());
-        let native = self.unwind_at(at);
+        let native = addresses.get(inner..).unwrap_or(addresses);
         let native = match policy {
-            FULL => &native[..],
-            _ => &native[..1],
+            FULL => native,
+            _ => &native[..native.len().min(1)],
         };
         if python.is_none() {
             return self.intern(native);
@@ -206,7 +207,8 @@ impl Stacks {
         self.intern(&spliced)
     }
 
-    /// The addresses of an instruction's stack, its own first.
+    /// The addresses of an instruction's stack, its own first. Where it called from is told
+    /// by an address after it, as of calls.
     #[cold]
     pub(crate) fn unwind_at(&mut self, at: &Interrupted) -> Addresses {
         let mut addresses = Addresses::from_slice(&[at.pc + 1]);

@@ -1058,3 +1058,34 @@ proptest! {
         agree(&steps)?;
     }
 }
+
+/// Waits of a whole context are for the streams that are there, and one whose handle was given
+/// to another is not.
+#[test]
+fn a_stream_that_was_destroyed_out_of_sight_waits_for_nothing() {
+    let steps = [
+        Step::Launch {
+            stream: 1,
+            pointers: vec![(0, 0, Mode::Read, 0)],
+        },
+        Step::Switch {
+            thread: 1,
+            context: 1,
+        },
+        Step::Record {
+            event: 0,
+            stream: 2,
+        },
+        Step::Create {
+            slot: 1,
+            blocking: false,
+        },
+        Step::Switch {
+            thread: 1,
+            context: 0,
+        },
+        Step::WaitContext { event: 0 },
+        Step::SyncDevice,
+    ];
+    agree(&steps).unwrap();
+}

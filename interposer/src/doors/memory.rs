@@ -7,13 +7,14 @@ use super::libc_door;
 use crate::call::{Call, Free};
 use crate::hook::{Hook, hooks, written};
 use crate::thread::Origin;
-use crate::{guard, recorder};
+use crate::{coherence, guard, recorder};
 
-/// An allocation of pinned memory through `real`, which takes its size. Where host memory is
+/// An allocation of host memory through `real`, which takes its size. Where host memory is
 /// guarded, it gets its pages for itself.
-fn pinned(
+fn on_host(
     hook: &'static Hook,
     origin: Origin,
+    kind: MemoryKind,
     out: *const u64,
     size: usize,
     real: impl Fn(usize) -> u32,
@@ -31,13 +32,22 @@ fn pinned(
         call.finish(|call| {
             // SAFETY: the call succeeded and wrote it.
             let address = unsafe { written(out) };
-            call.allocated(address, size, MemoryKind::Pinned);
-            if asked != size {
+            call.allocated(address, size, kind);
+            if guard::on() {
                 recorder::allocated_whole(address, address.saturating_add(asked as u64));
+                coherence::learn(call);
             }
         });
     }
     status
+}
+
+fn registered(call: &Call, address: u64, size: usize) {
+    libc_door::watch(call, address, size);
+    call.allocated(address, size, MemoryKind::Registered);
+    if guard::on() {
+        coherence::learn(call);
+    }
 }
 
 /// An unregistration through `real`. Until it has succeeded, the memory is watched.
@@ -82,24 +92,21 @@ hooks! { Runtime:
         call.allocated(made.ptr as u64, size, MemoryKind::Device);
     }
     /// Managed memory
-    fn cudaMallocManaged: (out: *mut u64, size: usize, flags: u32) after(call) {
-        let _ = flags;
-        // SAFETY: the call succeeded and wrote it.
-        call.allocated(unsafe { written(out) }, size, MemoryKind::Managed);
+    fn cudaMallocManaged: (out: *mut u64, size: usize, flags: u32) whole(hook, real, origin) {
+        on_host(hook, origin, MemoryKind::Managed, out, size, |size| real(out, size, flags))
     }
     /// Pinned memory
     fn cudaMallocHost: (out: *mut u64, size: usize) whole(hook, real, origin) {
-        pinned(hook, origin, out, size, |size| real(out, size))
+        on_host(hook, origin, MemoryKind::Pinned, out, size, |size| real(out, size))
     }
     /// Pinned memory
     fn cudaHostAlloc: (out: *mut u64, size: usize, flags: u32) whole(hook, real, origin) {
-        pinned(hook, origin, out, size, |size| real(out, size, flags))
+        on_host(hook, origin, MemoryKind::Pinned, out, size, |size| real(out, size, flags))
     }
     /// Registered memory; the C library's frees of it are watched
     fn cudaHostRegister: (address: u64, size: usize, flags: u32) after(call) {
         let _ = flags;
-        libc_door::watch(call, address, size);
-        call.allocated(address, size, MemoryKind::Registered);
+        registered(call, address, size);
     }
     /// Memory that is valid in stream order only
     fn cudaMallocAsync | cudaMallocAsync_ptsz: (out: *mut u64, size: usize, stream: usize) after(call) {
@@ -219,24 +226,21 @@ mod driver {
             call.allocated(address, pitch.saturating_mul(height), MemoryKind::Device);
         }
         /// Managed memory
-        fn cuMemAllocManaged: (out: *mut u64, size: usize, flags: u32) after(call) {
-            let _ = flags;
-            // SAFETY: the call succeeded and wrote it.
-            call.allocated(unsafe { written(out) }, size, MemoryKind::Managed);
+        fn cuMemAllocManaged: (out: *mut u64, size: usize, flags: u32) whole(hook, real, origin) {
+            on_host(hook, origin, MemoryKind::Managed, out, size, |size| real(out, size, flags))
         }
         /// Pinned memory
         fn cuMemAllocHost_v2: (out: *mut u64, size: usize) whole(hook, real, origin) {
-            pinned(hook, origin, out, size, |size| real(out, size))
+            on_host(hook, origin, MemoryKind::Pinned, out, size, |size| real(out, size))
         }
         /// Pinned memory
         fn cuMemHostAlloc: (out: *mut u64, size: usize, flags: u32) whole(hook, real, origin) {
-            pinned(hook, origin, out, size, |size| real(out, size, flags))
+            on_host(hook, origin, MemoryKind::Pinned, out, size, |size| real(out, size, flags))
         }
         /// Registered memory; the C library's frees of it are watched
         fn cuMemHostRegister_v2: (address: u64, size: usize, flags: u32) after(call) {
             let _ = flags;
-            libc_door::watch(call, address, size);
-            call.allocated(address, size, MemoryKind::Registered);
+            registered(call, address, size);
         }
         /// Memory that is valid in stream order only
         fn cuMemAllocAsync | cuMemAllocAsync_ptsz: (out: *mut u64, size: usize, stream: usize) after(call) {

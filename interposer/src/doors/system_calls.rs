@@ -136,7 +136,7 @@ unsafe fn message(message: *const msghdr) -> impl FnOnce() -> Ranges {
             return Ranges::new();
         }
         // SAFETY: the caller's promise.
-        unsafe { list((*message).msg_iov, (*message).msg_iovlen as usize)() }
+        unsafe { list((*message).msg_iov, (*message).msg_iovlen)() }
     }
 }
 

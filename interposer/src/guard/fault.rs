@@ -178,7 +178,6 @@ unsafe fn interrupted(context: *const ucontext_t) -> Interrupted {
         pc: registers[libc::REG_RIP as usize] as u64,
         stack_pointer: registers[libc::REG_RSP as usize] as u64,
         frame_pointer: registers[libc::REG_RBP as usize] as u64,
-        link: 0,
     }
 }
 

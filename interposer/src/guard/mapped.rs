@@ -1,6 +1,6 @@
 //! What kind of memory lies at an address.
 
-use crate::thread;
+use crate::thread::{self, keeping_errno};
 
 /// Whether `start..end` is memory that may be closed and opened again: readable and writable,
 /// and no thread's stack, on which a signal's frame must find room.
@@ -9,6 +9,29 @@ pub(super) fn is_plain(start: u64, end: u64) -> bool {
         return false;
     }
     std::fs::read_to_string("/proc/self/maps").is_ok_and(|maps| is_plain_in(&maps, start, end))
+}
+
+/// What stands at an address, if it can be read.
+pub(super) fn read<const BYTES: usize>(address: u64) -> Option<[u8; BYTES]> {
+    let mut found = [0_u8; BYTES];
+    let part = |base: *mut u8| libc::iovec {
+        iov_base: base.cast(),
+        iov_len: BYTES,
+    };
+    let (to, from) = (part(found.as_mut_ptr()), part(address as *mut u8));
+    // SAFETY: the kernel writes no more than `found` holds, and says whether it could read.
+    let read = keeping_errno(|| unsafe {
+        libc::syscall(
+            libc::SYS_process_vm_readv,
+            libc::getpid(),
+            &raw const to,
+            1,
+            &raw const from,
+            1,
+            0,
+        )
+    });
+    (usize::try_from(read) == Ok(BYTES)).then_some(found)
 }
 
 fn is_plain_in(maps: &str, start: u64, end: u64) -> bool {

@@ -13,7 +13,7 @@ use core::sync::atomic::{
 
 use libc::{SIG_DFL, SIG_IGN, SIGSEGV, SIGTRAP, siginfo_t, sigset_t};
 
-use super::fault;
+use super::{fault, mapped};
 use crate::thread::{self, keeping_errno};
 use crate::{doors, objects};
 
@@ -442,8 +442,11 @@ const MARK: u64 = 0x9d1c_66fa_04b7_23e5;
 pub(super) unsafe fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let Some(place) = place(signal) else { return };
     let state = &thread::block().guard;
+    let mark = [MARK, context as u64];
+    let here = core::hint::black_box(&mark).as_ptr() as usize;
+    let within = is_within(state, here);
     // Whoever replaced our handler may call it, as the one before: what came before that.
-    let again = state.handed_on.get() == context as usize;
+    let again = within && state.handed_on.get() == context as usize;
     let kept = if again { &BELOW[place] } else { &KEPT[place] };
     let action = kept.get();
     // SAFETY: the kernel's description of the signal.
@@ -458,9 +461,7 @@ pub(super) unsafe fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut 
         _ => {}
     }
     // A fault of a handler that has its own signal blocked ends the process.
-    let mark = [MARK, context as u64];
-    let here = core::hint::black_box(&mark).as_ptr() as usize;
-    if !again && action.flags & libc::SA_NODEFER == 0 && from_kernel && is_within(state) {
+    if within && !again && from_kernel && action.flags & libc::SA_NODEFER == 0 {
         // SAFETY: the caller's promise.
         unsafe { default(signal, info) };
         return;
@@ -488,39 +489,20 @@ pub(super) unsafe fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut 
 }
 
 /// Whether this thread is inside of a handler that it was handed to: the frame from which
-/// this was called is still there, further up on the same stack. A handler may have been left
-/// by a jump.
-fn is_within(state: &super::PerThread) -> bool {
+/// this was called is still there, further up on the stack than `here`. A handler may have
+/// been left by a jump.
+fn is_within(state: &super::PerThread, here: usize) -> bool {
     const NEAR: usize = 1 << 20;
     let there = state.nested.get();
-    let here = core::ptr::from_ref(&there) as usize;
     if there <= here || there - here > NEAR {
         return false;
     }
-    let mut mark = [0_u64; 2];
-    let part = |base: *mut c_void| libc::iovec {
-        iov_base: base,
-        iov_len: size_of_val(&mark),
-    };
-    let (to, from) = (
-        part((&raw const mark).cast_mut().cast()),
-        part(there as *mut c_void),
-    );
-    let mark = core::hint::black_box(&mut mark);
     // Where the thread has left that stack, nothing may be there any more.
-    // SAFETY: the kernel reads what is there, and writes the two words.
-    let read = keeping_errno(|| unsafe {
-        libc::syscall(
-            libc::SYS_process_vm_readv,
-            libc::getpid(),
-            &raw const to,
-            1,
-            &raw const from,
-            1,
-            0,
-        )
-    });
-    read == 16 && *mark == [MARK, state.handed_on.get() as u64]
+    let Some(mark) = mapped::read::<16>(there as u64) else {
+        return false;
+    };
+    let wanted = [MARK, state.handed_on.get() as u64];
+    mark[..8] == wanted[0].to_ne_bytes() && mark[8..] == wanted[1].to_ne_bytes()
 }
 
 /// Has the kernel do what it does where there is no handler.

@@ -220,6 +220,30 @@ impl Layout {
         pointers
     }
 
+    /// What may be numbers among the parameters.
+    ///
+    /// # Safety
+    /// As for [`Layout::pointers`].
+    pub(crate) unsafe fn numbers(&self, parameters: Parameters) -> SmallVec<[u64; 8]> {
+        let number = |(index, parameter): (usize, &Parameter)| {
+            // SAFETY: the caller's promise.
+            let start = unsafe { parameter.start(parameters, index) };
+            match parameter.size {
+                _ if start.is_null() => None,
+                // SAFETY: as long as the parameter.
+                4 => Some(u64::from(unsafe { start.cast::<u32>().read_unaligned() })),
+                // SAFETY: as above.
+                8 => Some(unsafe { start.cast::<u64>().read_unaligned() }),
+                _ => None,
+            }
+        };
+        self.parameters
+            .iter()
+            .enumerate()
+            .filter_map(number)
+            .collect()
+    }
+
     /// The same as a short list of slots to read, where all there is to know of a launch are
     /// their values.
     pub(crate) fn plan(&self) -> Option<SmallVec<[Planned; MOST_PLANNED]>> {

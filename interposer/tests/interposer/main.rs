@@ -6,6 +6,7 @@ mod execs;
 mod exits;
 mod exports;
 mod graphs;
+mod guard;
 mod images;
 mod log;
 mod order;

@@ -267,6 +267,8 @@ impl Reference {
         } else {
             Kind::NonBlocking
         };
+        // One that had the handle was destroyed out of sight.
+        self.destroy(handle);
         let line = self.add(kind, call);
         self.created.insert(handle, line);
     }

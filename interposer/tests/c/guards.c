@@ -1,0 +1,401 @@
+/* Small programs over the simulated libraries, each with host memory that pending work uses; the first argument says which.
+ * What is theirs stays as it would be without a guard: signals, masks, values, the way in which they end. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef void *stream_t;
+enum { H2D = 1, D2H, PAGE = 4096, BYTES = 8 * PAGE };
+int cudaMalloc(void **, size_t), cudaMallocHost(void **, size_t), cudaFreeHost(void *), cudaDeviceReset(void);
+int cudaHostRegister(void *, size_t, unsigned), cudaHostUnregister(void *);
+int cudaMemcpyAsync(void *, const void *, size_t, int, stream_t), cudaMemset(void *, int, size_t);
+int cudaStreamCreateWithFlags(stream_t *, unsigned), cudaStreamSynchronize(stream_t), cudaDeviceSynchronize(void);
+
+#define OK(call)                                                         \
+  do {                                                                   \
+    int status = (call);                                                 \
+    if (status) {                                                        \
+      fprintf(stderr, "line %d: %s: %d\n", __LINE__, #call, status);     \
+      exit(1);                                                           \
+    }                                                                    \
+  } while (0)
+#define IS(fact)                                                         \
+  do {                                                                   \
+    if (!(fact)) {                                                       \
+      fprintf(stderr, "line %d: not %s\n", __LINE__, #fact);             \
+      exit(2);                                                           \
+    }                                                                    \
+  } while (0)
+
+static stream_t stream;
+static char *device, *host;
+static volatile char sink;
+static int is(const char *name, const char *wanted) { return !strcmp(name, wanted); }
+
+/* Memory that a pending copy writes: 7 in each byte, once it has. */
+static void write_later(char *to, size_t size) {
+  OK(cudaMemcpyAsync(to, device, size, D2H, stream));
+}
+static void begin(void) {
+  void *memory;
+  OK(cudaStreamCreateWithFlags(&stream, 1));
+  OK(cudaMalloc(&memory, BYTES));
+  device = memory;
+  OK(cudaMemset(device, 7, BYTES));
+  OK(cudaDeviceSynchronize());
+  OK(cudaMallocHost(&memory, BYTES));
+  host = memory;
+  memset(host, 1, BYTES);
+}
+/* A page of the program's own, which nobody may touch. */
+static char *closed_page(void) {
+  char *page = mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  IS(page != MAP_FAILED);
+  return page;
+}
+static char *volatile page;
+static volatile sig_atomic_t calls;
+static sigjmp_buf back;
+
+static void opens(int number, siginfo_t *info, void *context) {
+  (void)context;
+  if (number != SIGSEGV || (char *)info->si_addr != page) _exit(9);
+  calls++;
+  mprotect(page, PAGE, PROT_READ | PROT_WRITE);
+}
+static void jumps(int number) {
+  (void)number;
+  calls++;
+  siglongjmp(back, 1);
+}
+static void tries_thrice(void) {
+  static int times;
+  for (times = 0; times < 3; times++)
+    if (!sigsetjmp(back, 1)) *(volatile int *)8 = 1;
+}
+static void counts(int number) {
+  (void)number;
+  calls++;
+}
+static void faults_again(int number) {
+  (void)number;
+  if (calls++ > 3) _exit(9);
+  *(volatile int *)8 = 1;
+}
+static void act(int number, void (*handler)(int, siginfo_t *, void *), int flags) {
+  struct sigaction action = {0};
+  action.sa_sigaction = handler;
+  action.sa_flags = SA_SIGINFO | flags;
+  sigaddset(&action.sa_mask, SIGUSR2);
+  sigaddset(&action.sa_mask, SIGTRAP);
+  OK(sigaction(number, &action, NULL));
+}
+static void is_told(int number, void *handler, unsigned flags) {
+  struct sigaction told;
+  OK(sigaction(number, NULL, &told));
+  IS((void *)told.sa_sigaction == handler);
+  IS(((unsigned)told.sa_flags & (SA_SIGINFO | SA_ONSTACK | SA_NODEFER | SA_RESETHAND | SA_RESTART)) == flags);
+  if (handler == (void *)opens) IS(sigismember(&told.sa_mask, SIGUSR2) && sigismember(&told.sa_mask, SIGTRAP));
+}
+static void *reads_early(void *unused) {
+  (void)unused;
+  sink = host[5];
+  return NULL;
+}
+static void *reads_socket(void *two) {
+  read(((int *)two)[0], host, 100);
+  return NULL;
+}
+static void no_core(void) {
+  struct rlimit none = {0, 0};
+  setrlimit(RLIMIT_CORE, &none);
+}
+
+#if defined __x86_64__
+/* What Go's runtime does: its own system call, and a handler that hands on what is not its own. */
+struct kernel_action { void *handler; unsigned long flags; void *restorer; unsigned long mask; };
+static struct kernel_action before;
+__asm__(".globl restores\nrestores: mov $15, %rax\nsyscall\n");
+void restores(void);
+static void forwards(int number, siginfo_t *info, void *context) {
+  calls++;
+  ((void (*)(int, siginfo_t *, void *))before.handler)(number, info, context);
+}
+static void replaced(void) {
+  struct kernel_action new = {(void *)forwards, SA_SIGINFO | SA_ONSTACK | 0x04000000, (void *)restores, 0}, there;
+  no_core();
+  write_later(host, 64);
+  OK(syscall(SYS_rt_sigaction, SIGSEGV, &new, &before, 8));
+  IS(before.handler);
+  write_later(host + PAGE, 64);
+  /* Noticed, and taken over. */
+  OK(syscall(SYS_rt_sigaction, SIGSEGV, NULL, &there, 8));
+  IS(there.handler != (void *)forwards);
+  sink = host[PAGE];
+  IS(calls == 0);
+  puts("replaced");
+  fflush(stdout);
+  *(volatile int *)8 = 1;
+}
+#endif
+
+static void system_calls(void) {
+  int two[2], file = fileno(tmpfile());
+  char text[PAGE], other[PAGE];
+  struct iovec parts[2] = {{text, 10}, {host + PAGE, 100}};
+  struct msghdr message = {0};
+  FILE *stdio;
+  memset(text, 3, sizeof text);
+  OK(socketpair(AF_UNIX, SOCK_STREAM, 0, two));
+  IS(write(file, text, PAGE) == PAGE);
+  /* Each on a page of which other bytes are in use: no mistake. */
+  write_later(host, 64);
+  IS(pread(file, host + 100, 200, 0) == 200 && host[100] == 3 && host[299] == 3);
+  IS(send(two[0], host + 100, 200, 0) == 200);
+  IS(recv(two[1], host + 500, 200, 0) == 200 && host[699] == 3);
+  stdio = fdopen(dup(file), "r");
+  rewind(stdio);
+  IS(fread(host + 64, 1, PAGE - 64, stdio) == PAGE - 64 && host[PAGE - 1] == 3);
+  IS(getrandom(host + 64, 64, 0) == 64);
+  OK(cudaStreamSynchronize(stream));
+  IS(host[0] == 7 && host[63] == 7);
+  /* What the pending copy will write, read by the kernel. */
+  write_later(host, BYTES);
+  message.msg_iov = parts, message.msg_iovlen = 2;
+  IS(sendmsg(two[0], &message, 0) == 110);
+  IS(recv(two[1], other, sizeof other, 0) == 110);
+  OK(cudaStreamSynchronize(stream));
+  IS(host[PAGE] == 7);
+}
+
+int main(int count, char **arguments) {
+  const char *name = count > 1 ? arguments[1] : "";
+  int child, status, number;
+  pthread_t thread;
+  struct sigaction told;
+  sigset_t all, asked;
+
+  if (is(name, "masked-before")) {
+    /* As main threads do that leave signals to another one. */
+    sigfillset(&all);
+    OK(pthread_sigmask(SIG_SETMASK, &all, NULL));
+    OK(pthread_sigmask(SIG_BLOCK, NULL, &asked));
+    IS(sigismember(&asked, SIGSEGV) && sigismember(&asked, SIGTRAP) && sigismember(&asked, SIGUSR1));
+  }
+  if (is(name, "action-before")) act(SIGSEGV, opens, SA_ONSTACK);
+  begin();
+  if (is(name, "read-early") || is(name, "masked-before")) {
+    write_later(host, BYTES);
+    sink = host[5];
+    OK(cudaStreamSynchronize(stream));
+    IS(host[5] == 7);
+  } else if (is(name, "write-early")) {
+    OK(cudaMemcpyAsync(device, host, BYTES, H2D, stream));
+    sink = host[5];
+    host[5] = 2;
+    OK(cudaStreamSynchronize(stream));
+    IS(host[5] == 2);
+  } else if (is(name, "in-order")) {
+    for (number = 1; number < 100; number++) {
+      write_later(host, BYTES);
+      OK(cudaStreamSynchronize(stream));
+      IS(host[5] == (number == 1 ? 7 : number - 1));
+      memset(host, number, BYTES);
+      OK(cudaMemcpyAsync(device, host, BYTES, H2D, stream));
+      IS(host[5] == number);
+      OK(cudaStreamSynchronize(stream));
+    }
+  } else if (is(name, "neighbours")) {
+    /* Far more than are let through one by one. */
+    write_later(host, 64);
+    for (number = 0; number < 500; number++) host[100 + number % 1000]++;
+    memset(host + 2000, 5, 2000);
+    OK(cudaStreamSynchronize(stream));
+    IS(host[0] == 7 && host[64] == 1 && host[100] == 2 && host[3999] == 5);
+  } else if (is(name, "small-allocations")) {
+    char *small[8];
+    for (number = 0; number < 8; number++) OK(cudaMallocHost((void **)&small[number], 100));
+    write_later(small[0], 100);
+    for (number = 1; number < 8; number++) memset(small[number], number, 100);
+    OK(cudaStreamSynchronize(stream));
+    for (number = 1; number < 8; number++) IS(small[number][99] == number);
+    IS(small[0][99] == 7);
+    for (number = 0; number < 8; number++) OK(cudaFreeHost(small[number]));
+  } else if (is(name, "action-before")) {
+    write_later(host, BYTES);
+    is_told(SIGSEGV, opens, SA_SIGINFO | SA_ONSTACK);
+    sink = host[5];
+    IS(calls == 0);
+    page = closed_page();
+    page[0] = 3;
+    IS(calls == 1 && page[0] == 3);
+  } else if (is(name, "action-after")) {
+    write_later(host, BYTES);
+    OK(sigaction(SIGSEGV, NULL, &told));
+    IS(told.sa_handler == SIG_DFL);
+    act(SIGSEGV, opens, 0);
+    is_told(SIGSEGV, opens, SA_SIGINFO);
+    page = closed_page();
+    page[0] = 3;
+    sink = host[5];
+    IS(calls == 1);
+    IS((void *)signal(SIGSEGV, jumps) == (void *)opens);
+    is_told(SIGSEGV, jumps, SA_RESTART);
+    /* A handler is left by a jump, as programs do that try whether memory is there. */
+    tries_thrice();
+    IS(calls == 4);
+    IS(signal(SIGSEGV, SIG_DFL) == jumps);
+  } else if (is(name, "reset-hand")) {
+    no_core();
+    write_later(host, BYTES);
+    act(SIGSEGV, opens, SA_RESETHAND);
+    page = closed_page();
+    page[0] = 3;
+    IS(calls == 1);
+    OK(sigaction(SIGSEGV, NULL, &told));
+    IS(told.sa_handler == SIG_DFL);
+    sink = host[5];
+    puts(name);
+    fflush(stdout);
+    *(volatile int *)8 = 1;
+  } else if (is(name, "crashes") || is(name, "killed") || is(name, "crashes-in-handler")) {
+    no_core();
+    write_later(host, BYTES);
+    if (is(name, "crashes-in-handler")) signal(SIGSEGV, faults_again);
+    sink = host[5];
+    puts(name);
+    fflush(stdout);
+    if (is(name, "killed")) raise(SIGSEGV);
+    *(volatile int *)8 = 1;
+  } else if (is(name, "ignored")) {
+    write_later(host, BYTES);
+    signal(SIGSEGV, SIG_IGN);
+    raise(SIGSEGV);
+    sink = host[5];
+  } else if (is(name, "traps")) {
+    write_later(host, 64);
+    host[100]++;
+    signal(SIGTRAP, counts);
+    raise(SIGTRAP);
+#ifdef __x86_64__
+    __asm__ volatile("int3");
+    IS(calls == 2);
+#endif
+    host[100]++;
+    IS(calls > 0 && host[100] == 3);
+    no_core();
+    signal(SIGTRAP, SIG_DFL);
+    puts(name);
+    fflush(stdout);
+    raise(SIGTRAP);
+  } else if (is(name, "masked-after")) {
+    write_later(host, BYTES);
+    sigfillset(&all);
+    OK(sigprocmask(SIG_BLOCK, &all, NULL));
+    OK(sigprocmask(SIG_BLOCK, NULL, &asked));
+    IS(sigismember(&asked, SIGSEGV) && sigismember(&asked, SIGUSR1));
+    OK(pthread_create(&thread, NULL, reads_early, NULL));
+    OK(pthread_join(thread, NULL));
+    sigemptyset(&all);
+    OK(sigprocmask(SIG_SETMASK, &all, &asked));
+    IS(sigismember(&asked, SIGTRAP));
+    OK(sigprocmask(SIG_SETMASK, NULL, &asked));
+    IS(!sigismember(&asked, SIGTRAP));
+    /* In a handler that has all signals blocked. */
+    act(SIGUSR1, opens, 0);
+    OK(sigaction(SIGUSR1, NULL, &told));
+    IS(sigismember(&told.sa_mask, SIGTRAP) && sigismember(&told.sa_mask, SIGUSR2) && !sigismember(&told.sa_mask, SIGSEGV));
+  } else if (is(name, "own-stack")) {
+    stack_t small = {0};
+    small.ss_size = sysconf(_SC_SIGSTKSZ) > 0 ? sysconf(_SC_SIGSTKSZ) : 16384;
+    small.ss_sp = malloc(small.ss_size);
+    OK(sigaltstack(&small, NULL));
+    write_later(host, BYTES);
+    sink = host[5];
+    OK(cudaStreamSynchronize(stream));
+    IS(host[5] == 7);
+  } else if (is(name, "forks")) {
+    write_later(host, BYTES);
+    child = fork();
+    IS(child >= 0);
+    if (!child) {
+      host[0] = 3;
+      sink = host[PAGE];
+      _exit(0);
+    }
+    IS(waitpid(child, &status, 0) == child && status == 0);
+    child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (!child) {
+      /* Told by nobody. */
+      host[0] = 3;
+      _exit(0);
+    }
+    IS(waitpid(child, &status, 0) == child && status == 0);
+    OK(cudaStreamSynchronize(stream));
+    IS(host[0] == 7);
+  } else if (is(name, "threads")) {
+    pthread_t threads[8];
+    write_later(host, BYTES);
+    for (number = 0; number < 8; number++) OK(pthread_create(&threads[number], NULL, reads_early, NULL));
+    for (number = 0; number < 8; number++) OK(pthread_join(threads[number], NULL));
+    OK(cudaStreamSynchronize(stream));
+  } else if (is(name, "cancelled")) {
+    int two[2];
+    OK(socketpair(AF_UNIX, SOCK_STREAM, 0, two));
+    write_later(host, BYTES);
+    OK(pthread_create(&thread, NULL, reads_socket, two));
+    usleep(50000);
+    OK(pthread_cancel(thread));
+    OK(pthread_join(thread, NULL));
+    sink = host[5];
+    OK(cudaStreamSynchronize(stream));
+  } else if (is(name, "system-calls")) {
+    system_calls();
+  } else if (is(name, "registered")) {
+    char *own = mmap(NULL, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    OK(cudaHostRegister(own + 100, 3 * PAGE, 0));
+    write_later(own + 100, 3 * PAGE);
+    /* Pages that are not its alone. */
+    own[0] = 3;
+    sink = own[PAGE - 1];
+    OK(cudaStreamSynchronize(stream));
+    IS(own[0] == 3 && own[100] == 7);
+    write_later(own + PAGE, PAGE);
+    OK(mprotect(own, 4 * PAGE, PROT_READ));
+    OK(mprotect(own, 4 * PAGE, PROT_READ | PROT_WRITE));
+    own[PAGE] = 3;
+    OK(cudaStreamSynchronize(stream));
+    OK(cudaHostUnregister(own + 100));
+    OK(munmap(own, 4 * PAGE));
+  } else if (is(name, "device-reset")) {
+    write_later(host, BYTES);
+    OK(cudaDeviceReset());
+  } else if (is(name, "freed")) {
+    write_later(host, BYTES);
+    OK(cudaStreamSynchronize(stream));
+    write_later(host, BYTES);
+    OK(cudaFreeHost(host));
+#if defined __x86_64__
+  } else if (is(name, "replaced")) {
+    replaced();
+#endif
+  } else {
+    return 3;
+  }
+  puts(name);
+  return 0;
+}
