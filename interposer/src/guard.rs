@@ -31,9 +31,11 @@ static ON: AtomicBool = AtomicBool::new(false);
 
 /// Uses that are guarded at a time.
 const MOST_USES: usize = 4096;
-/// Instructions that are let through one by one on a page that only they and not the device
-/// use, until the next operation closes it again.
+/// Instructions that are let through one by one on the pages of a use, beside the bytes that
+/// it uses, until these pages are opened for what they are.
 const MOST_STEPS: u32 = 64;
+/// How often, before those of such a use are opened at the first.
+const MOST_TIRED: u32 = 8;
 /// Values that streams write, which are remembered.
 const MOST_SIGNALS: usize = 64;
 /// Pages of a use that are opened one by one before it is opened as a whole.
@@ -145,6 +147,8 @@ struct Use {
     pages: (u64, u64),
     /// How many of them were opened one by one.
     opened: u32,
+    /// Instructions that were let through on them.
+    steps: u32,
     /// The operation's number here.
     sequence: u64,
 }
@@ -234,8 +238,8 @@ pub(crate) struct Guard {
     opened: Vec<(u64, u64)>,
     /// Ranges that a system call uses.
     held: Vec<(u64, u64)>,
-    /// Steps made on a page.
-    steps: FxHashMap<u64, u32>,
+    /// How often a use that began there had too many steps.
+    tired: FxHashMap<u64, u32>,
     /// The engine's [`Engine::host_version`] for which `uses` was looked through.
     version: u64,
     /// Counts operations.
@@ -272,7 +276,7 @@ impl Guard {
             pages: Pages::new(),
             opened: Vec::new(),
             held: Vec::new(),
-            steps: FxHashMap::default(),
+            tired: FxHashMap::default(),
             version: engine.host_version(),
             sequence: 0,
             signals: Vec::new(),
@@ -391,7 +395,6 @@ impl Guard {
         });
         if self.uses.is_empty() {
             self.opened.clear();
-            self.steps.clear();
             self.pages.open_all();
             return Ok(());
         }
@@ -504,6 +507,7 @@ impl Guard {
             Some(known) => {
                 self.uses[known].of = used;
                 self.uses[known].opened = 0;
+                self.uses[known].steps = 0;
                 self.uses[known].sequence = self.sequence;
             }
             None if self.uses.len() >= MOST_USES => {
@@ -515,13 +519,11 @@ impl Guard {
                 bytes,
                 pages,
                 opened: 0,
+                steps: 0,
                 sequence: self.sequence,
             }),
         }
         remove(&mut self.opened, pages);
-        if !self.steps.is_empty() {
-            self.steps.retain(|at, _| !(pages.0..pages.1).contains(at));
-        }
         self.settle(pages.0, pages.1)
     }
 
@@ -648,15 +650,29 @@ impl Guard {
         Ok(())
     }
 
-    /// Opens a page for one instruction. False, with the page open until the next operation
-    /// uses it, if there were too many.
+    /// Opens a page for one instruction. False, with all that shares it open until the next
+    /// operation uses that, if there were too many.
     pub(crate) fn step(&mut self, address: u64, may_step: bool) -> Result<bool, String> {
         let start = floor(address);
         let end = start + page();
-        let steps = self.steps.entry(start).or_default();
-        *steps += 1;
-        if !may_step || *steps > MOST_STEPS {
-            self.open(start, end)?;
+        let mut may_step = may_step;
+        let mut sharing: SmallVec<[((u64, u64), u64); 2]> = SmallVec::new();
+        for used in &mut self.uses {
+            if overlap(used.pages, (start, end)) {
+                used.steps += 1;
+                let tired = self.tired.get(&used.bytes.0).copied().unwrap_or(0);
+                may_step &= used.steps <= MOST_STEPS && tired < MOST_TIRED;
+                sharing.push((used.pages, used.bytes.0));
+            }
+        }
+        if !may_step {
+            if self.tired.len() >= MOST_USES {
+                self.tired.clear();
+            }
+            for ((start, end), first) in sharing {
+                *self.tired.entry(first).or_default() += 1;
+                self.open(start, end)?;
+            }
             return Ok(false);
         }
         self.pages
