@@ -33,9 +33,9 @@ static ON: AtomicBool = AtomicBool::new(false);
 const MOST_USES: usize = 4096;
 /// Instructions that are let through one by one on the pages of a use, beside the bytes that
 /// it uses, until these pages are opened for what they are.
-const MOST_STEPS: u32 = 64;
+const MOST_STEPS: u32 = 1024;
 /// How often, before those of such a use are opened at the first.
-const MOST_TIRED: u32 = 8;
+const MOST_TIRED: u32 = 4;
 /// Values that streams write, which are remembered.
 const MOST_SIGNALS: usize = 64;
 /// Pages of a use that are opened one by one before it is opened as a whole.
@@ -238,8 +238,8 @@ pub(crate) struct Guard {
     opened: Vec<(u64, u64)>,
     /// Ranges that a system call uses.
     held: Vec<(u64, u64)>,
-    /// How often a use that began there had too many steps.
-    tired: FxHashMap<u64, u32>,
+    /// How often a use of these bytes had too many steps.
+    tired: FxHashMap<(u64, u64), u32>,
     /// The engine's [`Engine::host_version`] for which `uses` was looked through.
     version: u64,
     /// Counts operations.
@@ -656,21 +656,21 @@ impl Guard {
         let start = floor(address);
         let end = start + page();
         let mut may_step = may_step;
-        let mut sharing: SmallVec<[((u64, u64), u64); 2]> = SmallVec::new();
+        let mut sharing: SmallVec<[((u64, u64), (u64, u64)); 2]> = SmallVec::new();
         for used in &mut self.uses {
             if overlap(used.pages, (start, end)) {
                 used.steps += 1;
-                let tired = self.tired.get(&used.bytes.0).copied().unwrap_or(0);
+                let tired = self.tired.get(&used.bytes).copied().unwrap_or(0);
                 may_step &= used.steps <= MOST_STEPS && tired < MOST_TIRED;
-                sharing.push((used.pages, used.bytes.0));
+                sharing.push((used.pages, used.bytes));
             }
         }
         if !may_step {
             if self.tired.len() >= MOST_USES {
                 self.tired.clear();
             }
-            for ((start, end), first) in sharing {
-                *self.tired.entry(first).or_default() += 1;
+            for ((start, end), bytes) in sharing {
+                *self.tired.entry(bytes).or_default() += 1;
                 self.open(start, end)?;
             }
             return Ok(false);
