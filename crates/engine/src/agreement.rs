@@ -1089,3 +1089,47 @@ fn a_stream_that_was_destroyed_out_of_sight_waits_for_nothing() {
     ];
     agree(&steps).unwrap();
 }
+
+/// What ended with its context is behind no open wait, whatever it was taken to come after.
+#[test]
+fn a_context_that_has_ended_passes_no_wait_on() {
+    let launch = || Step::Launch {
+        stream: 0,
+        pointers: vec![(0, 0, Mode::Read, 0)],
+    };
+    let wait = |stream| Step::WaitValue {
+        stream,
+        flag: 0,
+        value: 0,
+        condition: Condition::Equal,
+    };
+    let steps = [
+        launch(),
+        Step::Switch {
+            thread: 1,
+            context: 1,
+        },
+        wait(0),
+        wait(1),
+        Step::EndContext,
+        Step::Create {
+            slot: 0,
+            blocking: true,
+        },
+        Step::Barrier { devices: 1 },
+        Step::Free {
+            stream: 0,
+            block: 0,
+            kind: None,
+            inside: false,
+            outcome: Outcome::Succeeded,
+        },
+        Step::Alloc {
+            stream: 1,
+            kind: MemoryKind::StreamOrdered,
+            reuse: false,
+        },
+        launch(),
+    ];
+    agree(&steps).unwrap();
+}
