@@ -320,14 +320,6 @@ impl Order {
     pub(crate) fn destroy_context(&mut self, scope: Scope) {
         let gone = |facts: &Facts| scope.holds(facts.device, facts.context);
         self.streams.destroy_all(gone);
-        // Its work is complete, so it is behind no open wait.
-        for place in 0..self.streams.slots() {
-            let id = self.streams.at(place);
-            let stream = self.streams.get_mut(id);
-            if gone(&stream.facts) && !stream.line.awaits().is_empty() {
-                stream.line.retain_awaits(|_| false);
-            }
-        }
         let Scope::Context(_, ended) = scope else {
             return;
         };
