@@ -26,14 +26,19 @@ pub(crate) mod signals;
 
 pub(crate) use pages::page;
 
+/// Addresses: the first one, and the one after the last.
+type Span = (u64, u64);
+
 /// Whether host memory is guarded in this process.
 static ON: AtomicBool = AtomicBool::new(false);
 
 /// Uses that are guarded at a time.
 const MOST_USES: usize = 4096;
-/// Instructions that are let through one by one on a page that only they and not the device
-/// use, until the next operation closes it again.
-const MOST_STEPS: u32 = 64;
+/// Instructions that are let through one by one on the pages of a use, beside the bytes that
+/// it uses, until these pages are opened for what they are.
+const MOST_STEPS: u32 = 1024;
+/// How often, before those of such a use are opened at the first.
+const MOST_TIRED: u32 = 4;
 /// Values that streams write, which are remembered.
 const MOST_SIGNALS: usize = 64;
 /// Pages of a use that are opened one by one before it is opened as a whole.
@@ -140,11 +145,13 @@ pub(crate) fn may_be_closed(address: u64, size: u64) -> bool {
 struct Use {
     of: HostUse,
     /// The bytes that a kernel may reach from its pointer; else those of the region.
-    bytes: (u64, u64),
+    bytes: Span,
     /// The pages that are closed for it.
-    pages: (u64, u64),
+    pages: Span,
     /// How many of them were opened one by one.
     opened: u32,
+    /// Instructions that were let through on them.
+    steps: u32,
     /// The operation's number here.
     sequence: u64,
 }
@@ -231,11 +238,11 @@ pub(crate) struct Guard {
     uses: Vec<Use>,
     pages: Pages,
     /// Ranges that were opened before their time.
-    opened: Vec<(u64, u64)>,
+    opened: Vec<Span>,
     /// Ranges that a system call uses.
-    held: Vec<(u64, u64)>,
-    /// Steps made on a page.
-    steps: FxHashMap<u64, u32>,
+    held: Vec<Span>,
+    /// How often a use of these bytes had too many steps.
+    tired: FxHashMap<Span, u32>,
     /// The engine's [`Engine::host_version`] for which `uses` was looked through.
     version: u64,
     /// Counts operations.
@@ -244,13 +251,13 @@ pub(crate) struct Guard {
     signals: Vec<Signal>,
     /// Allocations that have their pages for themselves: the ends of these.
     whole: FxHashMap<u64, u64>,
-    /// Whether the mappings under a block are plain ones, by its first and last bytes.
+    /// Whether the mappings under a block are plain ones, by its address and size.
     plain: FxHashMap<(u64, u64), bool>,
     /// Ranges that the application has changed the protection of.
-    changed: Vec<(u64, u64)>,
+    changed: Vec<Span>,
 }
 
-fn overlap(one: (u64, u64), other: (u64, u64)) -> bool {
+fn overlap(one: Span, other: Span) -> bool {
     one.0 < other.1 && other.0 < one.1
 }
 
@@ -272,7 +279,7 @@ impl Guard {
             pages: Pages::new(),
             opened: Vec::new(),
             held: Vec::new(),
-            steps: FxHashMap::default(),
+            tired: FxHashMap::default(),
             version: engine.host_version(),
             sequence: 0,
             signals: Vec::new(),
@@ -381,7 +388,7 @@ impl Guard {
     }
 
     fn drop_where(&mut self, gone: impl Fn(&Use) -> bool) -> Result<(), String> {
-        let mut settled: Vec<(u64, u64)> = Vec::new();
+        let mut settled: Vec<Span> = Vec::new();
         self.uses.retain(|used| {
             let gone = gone(used);
             if gone {
@@ -391,7 +398,6 @@ impl Guard {
         });
         if self.uses.is_empty() {
             self.opened.clear();
-            self.steps.clear();
             self.pages.open_all();
             return Ok(());
         }
@@ -450,7 +456,7 @@ impl Guard {
     }
 
     /// The pages that may be closed for bytes of a block: all that belong to it alone.
-    fn own_pages(&self, used: &HostUse, (start, end): (u64, u64)) -> (u64, u64) {
+    fn own_pages(&self, used: &HostUse, (start, end): Span) -> Span {
         let (first, size) = used.block;
         let whole = self.whole.get(&first);
         let inner = match whole.filter(|_| used.kind != MemoryKind::Registered) {
@@ -504,6 +510,7 @@ impl Guard {
             Some(known) => {
                 self.uses[known].of = used;
                 self.uses[known].opened = 0;
+                self.uses[known].steps = 0;
                 self.uses[known].sequence = self.sequence;
             }
             None if self.uses.len() >= MOST_USES => {
@@ -515,13 +522,11 @@ impl Guard {
                 bytes,
                 pages,
                 opened: 0,
+                steps: 0,
                 sequence: self.sequence,
             }),
         }
         remove(&mut self.opened, pages);
-        if !self.steps.is_empty() {
-            self.steps.retain(|at, _| !(pages.0..pages.1).contains(at));
-        }
         self.settle(pages.0, pages.1)
     }
 
@@ -529,13 +534,13 @@ impl Guard {
     fn settle(&mut self, start: u64, end: u64) -> Result<(), String> {
         let range = (start, end);
         let mut cuts: SmallVec<[u64; 16]> = smallvec::smallvec![start, end];
-        let uses: SmallVec<[((u64, u64), Protection); 8]> = self
+        let uses: SmallVec<[(Span, Protection); 8]> = self
             .uses
             .iter()
             .filter(|used| overlap(used.pages, range))
             .map(|used| (used.pages, used.protection()))
             .collect();
-        let open: SmallVec<[(u64, u64); 8]> = self
+        let open: SmallVec<[Span; 8]> = self
             .opened
             .iter()
             .chain(&self.held)
@@ -633,7 +638,7 @@ impl Guard {
     fn open_used(&mut self, start: u64, end: u64) -> Result<(), String> {
         let here = (start, end);
         self.open(start, end)?;
-        let mut whole: SmallVec<[(u64, u64); 2]> = SmallVec::new();
+        let mut whole: SmallVec<[Span; 2]> = SmallVec::new();
         for used in &mut self.uses {
             if overlap(used.pages, here) {
                 used.opened += 1;
@@ -648,15 +653,29 @@ impl Guard {
         Ok(())
     }
 
-    /// Opens a page for one instruction. False, with the page open until the next operation
-    /// uses it, if there were too many.
+    /// Opens a page for one instruction. False, with all that shares it open until the next
+    /// operation uses that, if there were too many.
     pub(crate) fn step(&mut self, address: u64, may_step: bool) -> Result<bool, String> {
         let start = floor(address);
         let end = start + page();
-        let steps = self.steps.entry(start).or_default();
-        *steps += 1;
-        if !may_step || *steps > MOST_STEPS {
-            self.open(start, end)?;
+        let mut may_step = may_step;
+        let mut sharing: SmallVec<[(Span, Span); 2]> = SmallVec::new();
+        for used in &mut self.uses {
+            if overlap(used.pages, (start, end)) {
+                used.steps += 1;
+                let tired = self.tired.get(&used.bytes).copied().unwrap_or(0);
+                may_step &= used.steps <= MOST_STEPS && tired < MOST_TIRED;
+                sharing.push((used.pages, used.bytes));
+            }
+        }
+        if !may_step {
+            if self.tired.len() >= MOST_USES {
+                self.tired.clear();
+            }
+            for ((start, end), bytes) in sharing {
+                *self.tired.entry(bytes).or_default() += 1;
+                self.open(start, end)?;
+            }
             return Ok(false);
         }
         self.pages
@@ -675,7 +694,7 @@ impl Guard {
 
     /// A system call is about to use these bytes: their pages stay open until it has. Whether
     /// any was closed.
-    pub(crate) fn hold(&mut self, engine: &Engine, ranges: &[(u64, u64)]) -> Result<bool, String> {
+    pub(crate) fn hold(&mut self, engine: &Engine, ranges: &[Span]) -> Result<bool, String> {
         self.drop_complete(engine)?;
         let mut any = false;
         for &(start, end) in ranges {
@@ -691,7 +710,7 @@ impl Guard {
     }
 
     /// The system call has used them.
-    pub(crate) fn let_go(&mut self, ranges: &[(u64, u64)]) -> Result<(), String> {
+    pub(crate) fn let_go(&mut self, ranges: &[Span]) -> Result<(), String> {
         for &(start, end) in ranges {
             let pages = (floor(start), ceil(end));
             if let Some(place) = self.held.iter().position(|held| *held == pages) {
@@ -721,11 +740,11 @@ impl Guard {
 }
 
 /// Takes a range out of a list of ranges.
-fn remove(ranges: &mut Vec<(u64, u64)>, gone: (u64, u64)) {
+fn remove(ranges: &mut Vec<Span>, gone: Span) {
     if !ranges.iter().any(|range| overlap(*range, gone)) {
         return;
     }
-    let rest = |&(start, end): &(u64, u64)| {
+    let rest = |&(start, end): &Span| {
         [(start, end.min(gone.0)), (start.max(gone.1), end)]
             .into_iter()
             .filter(|(start, end)| start < end)

@@ -3,9 +3,9 @@
 //! They matter where host memory is guarded (see [`crate::guard::signals`]); elsewhere each
 //! is one jump.
 
-use core::ffi::c_int;
+use core::ffi::{c_int, c_ulong};
 
-use libc::{sighandler_t, sigset_t};
+use libc::{epoll_event, fd_set, pollfd, sighandler_t, sigset_t, timespec};
 
 use super::passing::passing;
 use crate::guard::signals;
@@ -68,10 +68,56 @@ passing! {
         // SAFETY: the application's own call.
         unsafe { signals::mask(how, set, old, |how, set, old| real(how, set, old)) }
     }
+    fn sigsuspend(set: *const sigset_t) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        unsafe { within(set, |set| real(set)) }
+    }
+    fn ppoll(
+        files: *mut pollfd, count: c_ulong, timeout: *const timespec, set: *const sigset_t,
+    ) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        unsafe { within(set, |set| real(files, count, timeout, set)) }
+    }
+    fn __ppoll_chk(
+        files: *mut pollfd, count: c_ulong, timeout: *const timespec, set: *const sigset_t, size: usize,
+    ) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        unsafe { within(set, |set| real(files, count, timeout, set, size)) }
+    }
+    fn pselect(
+        count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec,
+        set: *const sigset_t,
+    ) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        unsafe { within(set, |set| real(count, read, write, except, timeout, set)) }
+    }
+    fn epoll_pwait(
+        file: c_int, events: *mut epoll_event, count: c_int, timeout: c_int, set: *const sigset_t,
+    ) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        unsafe { within(set, |set| real(file, events, count, timeout, set)) }
+    }
+    fn epoll_pwait2(
+        file: c_int, events: *mut epoll_event, count: c_int, timeout: *const timespec, set: *const sigset_t,
+    ) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        unsafe { within(set, |set| real(file, events, count, timeout, set)) }
+    }
     fn pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int, failed(libc::ENOSYS), |real| {
         // SAFETY: the application's own call.
         unsafe { signals::mask(how, set, old, |how, set, old| real(how, set, old)) }
     }
+}
+
+/// A mask for the time of a call, without the signals that guarding needs: a handler that
+/// runs meanwhile has it.
+///
+/// # Safety
+/// `set` is null or the application's.
+unsafe fn within<R>(set: *const sigset_t, real: impl FnOnce(*const sigset_t) -> R) -> R {
+    // SAFETY: the caller's promise.
+    let stripped = unsafe { signals::stripped(set) };
+    real(stripped.as_ref().map_or(set, core::ptr::from_ref))
 }
 
 /// What System V's `signal` sets: the action is for one signal, which it does not block.

@@ -386,6 +386,23 @@ pub(crate) fn takes(signal: c_int) -> bool {
     INSTALLED.load(Acquire) && place(signal).is_some()
 }
 
+/// A set without the signals that guarding needs, if any of them is in it.
+///
+/// # Safety
+/// `set` is null or points to a set.
+pub(crate) unsafe fn stripped(set: *const sigset_t) -> Option<sigset_t> {
+    if set.is_null() || !WATCHING.load(Acquire) {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let mut set = unsafe { *set };
+    let word = first(&set);
+    (word & BITS != 0).then(|| {
+        set_first(&mut set, word & !BITS);
+        set
+    })
+}
+
 /// The application changes this thread's mask; `real` does so in the kernel.
 ///
 /// # Safety

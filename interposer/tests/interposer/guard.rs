@@ -135,7 +135,10 @@ fn a_handler_that_replaces_ours_unseen_is_handed_what_is_its_own() {
 #[test]
 fn blocked_signals_do_not_end_the_program() {
     early("masked-before", "host read");
-    early("masked-after", "host read");
+    let seen = see("masked-after");
+    let reads = seen.found.iter().filter(|(_, call)| call == "host read");
+    // In a thread, and in handlers.
+    assert_eq!((reads.count(), seen.found.len()), (2, 2), "{}", seen.stderr);
     early("own-stack", "host read");
 }
 
