@@ -102,7 +102,8 @@ impl Captures {
     }
 }
 
-/// The stream that an action gives something to.
+/// The stream that an action gives something to, where that becomes a node while the stream
+/// captures.
 fn stream_of(action: &Action) -> Option<StreamRef> {
     match action {
         Action::Enqueued { stream }
@@ -182,31 +183,28 @@ impl Engine {
         }) = capture
         else {
             self.blind_spot("graph-of-unknown-origin", call.api);
-            self.graph_created(handle);
+            self.graph_created(handle, call);
             if let Some(graph) = self.graphs.change(handle) {
                 graph.unknown = true;
             }
             return;
         };
-        if self.graphs.full() {
-            self.graphs.remove(handle);
-            self.blind_spot("graphs-beyond-the-limit", call.api);
+        if !self.has_room(handle, call) {
             return;
         }
         if let Some(known) = self.graphs.get(handle) {
-            if handle != to {
-                // Nodes were added by hand while the capture went on.
-                for node in known.nodes.iter().filter(|_| known.unknown) {
-                    let own = Node {
-                        before: Frontier::new(),
-                        loose: true,
-                        ..node.clone()
-                    };
-                    graph.nodes.push(own);
+            if handle == to {
+                if known.nodes.len() != had {
+                    graph.loose = true;
+                    graph.unknown = true;
                 }
-            } else if known.nodes.len() != had {
-                graph.loose = true;
-                graph.unknown = true;
+            } else if known.unknown {
+                // Nodes were added by hand while the capture went on.
+                graph.nodes.extend(known.nodes.iter().map(|node| Node {
+                    before: Frontier::new(),
+                    loose: true,
+                    ..node.clone()
+                }));
             }
         }
         self.graphs.put(handle, graph);

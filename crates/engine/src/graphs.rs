@@ -70,8 +70,7 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// Which sort of touches are not known any more where a node of unknown origin gets
-    /// this work.
+    /// Of which sort its touches are, if it has any.
     pub(crate) fn sort(&self) -> Option<Sort> {
         match self {
             Self::Touches(sort, _) => Some(*sort),
@@ -506,10 +505,18 @@ impl Engine {
         places
     }
 
-    pub(crate) fn graph_created(&mut self, handle: Handle) {
-        if self.graphs.full() {
+    /// Whether one more graph may be kept; if not, what had the handle is forgotten.
+    pub(crate) fn has_room(&mut self, handle: Handle, call: &Call) -> bool {
+        let full = self.graphs.full();
+        if full {
             self.graphs.remove(handle);
-            self.blind_spot("graphs-beyond-the-limit", NameId::default());
+            self.blind_spot("graphs-beyond-the-limit", call.api);
+        }
+        !full
+    }
+
+    pub(crate) fn graph_created(&mut self, handle: Handle, call: &Call) {
+        if !self.has_room(handle, call) {
             return;
         }
         let graph = self.graphs.new_graph();
@@ -522,9 +529,7 @@ impl Engine {
             self.blind_spot("graph-of-unknown-origin", call.api);
             return;
         };
-        if self.graphs.full() {
-            self.graphs.remove(handle);
-            self.blind_spot("graphs-beyond-the-limit", NameId::default());
+        if !self.has_room(handle, call) {
             return;
         }
         let graph = Graph {
@@ -570,6 +575,7 @@ impl Engine {
             place = Some(graph.push(op, work, before));
         } else {
             graph.unknown = true;
+            self.blind_spot("graphs-beyond-the-limit", call.api);
         }
         if let Some(of) = self.graphs.change(handle) {
             *of = graph;
@@ -585,7 +591,7 @@ impl Engine {
         self.sweep_owners();
         if self.graphs.get(handle).is_none() {
             self.blind_spot("graph-of-unknown-origin", call.api);
-            self.graph_created(handle);
+            self.graph_created(handle, call);
             let graph = self.graphs.change(handle)?;
             graph.unknown = true;
             graph.loose = true;
@@ -691,7 +697,7 @@ pub(crate) fn allocate(graph: &mut Graph, address: u64, size: u64, op: OpRef) ->
 }
 
 /// The call that made a node, with the kernel's name.
-fn node_op(op: OpRef, work: &NodeWork) -> OpRef {
+pub(crate) fn node_op(op: OpRef, work: &NodeWork) -> OpRef {
     let kernel = match work {
         NodeWork::Kernel { kernel, .. } => *kernel,
         _ => NameId::default(),

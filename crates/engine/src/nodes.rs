@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 use streamcheck_model::MemoryKind;
 
 use crate::clock::{Epoch, Slot, Time};
-use crate::engine::Engine;
-use crate::graphs::{Bound, Graph, GraphAllocation, Graphs, NodeTouch, Work, holding};
+use crate::engine::{Engine, push_once};
+use crate::graphs::{Bound, Graph, GraphAllocation, Graphs, Node, NodeTouch, Work, holding};
 use crate::op::{Access, OpRef};
 use crate::rules::RuleCode;
 use crate::rules::violation::{Block, Violation};
@@ -35,26 +35,13 @@ pub(crate) struct Flat {
 }
 
 impl Flat {
-    /// What a touch of this node is to the executable graph.
-    pub(crate) fn bound(&self, touch: &NodeTouch, allocations: &[GraphAllocation]) -> Bound {
-        match touch.bound {
+    /// What memory is to the executable graph that was `bound` in the node's own.
+    pub(crate) fn bound(&self, bound: Bound, address: u64, all: &[GraphAllocation]) -> Bound {
+        match bound {
             Bound::Inside(place) => Bound::Inside(place + self.base),
             Bound::Outside(owner) => Bound::Outside(owner),
             // A child graph may use what its parent allocates.
-            Bound::Nothing => match holding(allocations, touch.footprint.address()) {
-                Some(place) => Bound::Inside(place),
-                None => Bound::Nothing,
-            },
-        }
-    }
-
-    pub(crate) fn free_bound(&self, address: u64, bound: Bound, all: &[GraphAllocation]) -> Bound {
-        match bound {
-            Bound::Inside(place) => Bound::Inside(place + self.base),
-            _ => match holding(all, address) {
-                Some(place) => Bound::Inside(place),
-                None => Bound::Nothing,
-            },
+            Bound::Nothing => holding(all, address).map_or(Bound::Nothing, Bound::Inside),
         }
     }
 
@@ -177,9 +164,8 @@ fn sorted(graph: &Graph) -> (Vec<u32>, bool) {
     let nodes = &graph.nodes;
     let there = |place: &u32| !nodes[*place as usize].gone;
     let all = (0..nodes.len() as u32).filter(there);
-    let backward = |(place, node): (usize, &crate::graphs::Node)| {
-        node.before.iter().any(|before| *before as usize >= place)
-    };
+    let backward =
+        |(place, node): (usize, &Node)| node.before.iter().any(|before| *before as usize >= place);
     if !nodes.iter().enumerate().any(backward) {
         return (all.collect(), false);
     }
@@ -208,13 +194,7 @@ fn sorted(graph: &Graph) -> (Vec<u32>, bool) {
         }
     }
     let cyclic = ready.len() < nodes.len();
-    if cyclic {
-        let mut placed = vec![false; nodes.len()];
-        for place in &ready {
-            placed[*place as usize] = true;
-        }
-        ready.extend((0..nodes.len() as u32).filter(|place| !placed[*place as usize]));
-    }
+    ready.extend((0..nodes.len() as u32).filter(|place| open[*place as usize] != 0));
     ready.retain(|place| there(place));
     (ready, cyclic)
 }
@@ -316,8 +296,7 @@ impl Engine {
                 lives[allocation as usize].node = Some(place);
             }
             if let Work::Free { address, bound } = *node.work
-                && let Bound::Inside(allocation) =
-                    node.free_bound(address, bound, &nodes.allocations)
+                && let Bound::Inside(allocation) = node.bound(bound, address, &nodes.allocations)
             {
                 lives[allocation as usize].frees.push(place);
             }
@@ -332,7 +311,8 @@ impl Engine {
                 if found.len() >= most {
                     return;
                 }
-                let bound = node.bound(touch, &nodes.allocations);
+                let address = touch.footprint.address();
+                let bound = node.bound(touch.bound, address, &nodes.allocations);
                 let Some((key, block)) = self.block_inside(nodes, bound, touch) else {
                     continue;
                 };
@@ -454,18 +434,5 @@ fn nowhere(op: OpRef) -> Access {
     Access {
         epoch: Epoch { slot: 0, time: 0 },
         op,
-    }
-}
-
-/// Adds a violation unless this node broke the same rule on the same block.
-fn push_once(found: &mut Vec<Violation>, first: usize, violation: Violation) {
-    let base = |violation: &Violation| violation.block.map(|block| block.address);
-    let same = |known: &Violation| {
-        known.rule == violation.rule
-            && known.at.sequence == violation.at.sequence
-            && base(known) == base(&violation)
-    };
-    if !found[first..].iter().any(same) {
-        found.push(violation);
     }
 }

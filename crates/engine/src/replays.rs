@@ -10,8 +10,8 @@ use smallvec::SmallVec;
 use streamcheck_model::{Call, FreeKind, Handle, MemoryKind, Mode, NodeWork, StackId, StreamRef};
 
 use crate::clock::Frontier;
-use crate::engine::{Engine, Touch};
-use crate::graphs::{Bound, Graph, GraphAllocation, Graphs, Owner, Sort, Work, sort_of};
+use crate::engine::{Engine, Touch, push_once};
+use crate::graphs::{Bound, Graph, GraphAllocation, Graphs, Owner, Sort, Work, node_op, sort_of};
 use crate::memory::{Allocation, BlockId, Lease, Memory};
 use crate::nodes::Nodes;
 use crate::op::{Access, OpRef};
@@ -188,7 +188,7 @@ impl Exec {
                         continue;
                     }
                     for touch in touches {
-                        let bound = node.bound(touch, all);
+                        let bound = node.bound(touch.bound, touch.footprint.address(), all);
                         let key = |mode| (touch.footprint, bound, mode, node.possible);
                         if seen.contains(&key(Mode::Write)) || !seen.insert(key(touch.mode)) {
                             continue;
@@ -208,7 +208,7 @@ impl Exec {
                     made.extend(node.allocates().filter(|_| !node.possible));
                 }
                 Work::Free { address, bound } if !node.possible => {
-                    match node.free_bound(*address, *bound, all) {
+                    match node.bound(*bound, *address, all) {
                         Bound::Inside(place) => freed[place as usize] = true,
                         _ => plan.frees.push((*address, node.op)),
                     }
@@ -320,11 +320,7 @@ impl Engine {
             self.blind_spot("graph-of-unknown-origin", call.api);
             return;
         };
-        let kernel = match work {
-            NodeWork::Kernel { kernel, .. } => *kernel,
-            _ => op.kernel,
-        };
-        let op = OpRef { kernel, ..op };
+        let op = node_op(op, work);
         exec.stale = true;
         match place {
             Some((place, listed)) => {
@@ -366,23 +362,19 @@ impl Engine {
             self.blind_spot("graph-of-unknown-origin", call.api);
             return;
         };
-        match place {
-            Some((_, listed)) => {
-                let node = &mut exec.nodes.list[listed as usize];
-                exec.stale |= node.enabled != on;
-                exec.changed = true;
-                node.enabled = on;
-            }
-            None if on => {}
-            None => {
+        exec.changed = true;
+        let Some((_, listed)) = place else {
+            if !on {
                 // Some kernel, copy or fill does nothing any more.
                 exec.doubted = SmallVec::from_iter([Sort::Kernel, Sort::Copy, Sort::Fill]);
                 exec.stale = true;
             }
-        }
-        if place.is_none() {
             self.blind_spot("graph-node-of-unknown-origin", call.api);
-        }
+            return;
+        };
+        let node = &mut exec.nodes.list[listed as usize];
+        exec.stale |= node.enabled != on;
+        node.enabled = on;
     }
 
     pub(crate) fn exec_destroyed(&mut self, exec: Handle) {
@@ -509,13 +501,20 @@ impl Engine {
         self.serializes(id, op, addresses, found);
         let access = self.order.submit_launch(id, exec.last.as_ref(), op);
         op = access.op;
-        self.launch_allocates(call, id, access, &exec, found);
+        let replayed = Access {
+            op: OpRef {
+                replayed: true,
+                ..op
+            },
+            ..access
+        };
+        self.launch_allocates(call, id, replayed, &exec, found);
         self.launch_touches(id, access, &mut exec, found);
         if self.host_uses.is_some() {
             self.note_launch(access, &exec);
         }
         for (address, node) in &exec.plan.frees {
-            self.launch_frees(id, access, *address, *node, found);
+            self.free_by_launch(id, replayed, *address, Some(*node), found);
         }
         for token in &exec.plan.hosts {
             self.order.enqueue_host_function(*token, id, op);
@@ -539,17 +538,10 @@ impl Engine {
         &mut self,
         call: &Call,
         id: StreamId,
-        access: Access,
+        replayed: Access,
         exec: &Exec,
         found: &mut Vec<Violation>,
     ) {
-        let replayed = Access {
-            op: OpRef {
-                replayed: true,
-                ..access.op
-            },
-            ..access
-        };
         for &(made, freed) in &exec.plan.allocations {
             let GraphAllocation { address, size, op } = made;
             self.allocations += 1;
@@ -583,22 +575,6 @@ impl Engine {
         }
     }
 
-    /// A free node whose memory another graph allocated.
-    fn launch_frees(
-        &mut self,
-        id: StreamId,
-        access: Access,
-        address: u64,
-        node: OpRef,
-        found: &mut Vec<Violation>,
-    ) {
-        let op = OpRef {
-            replayed: true,
-            ..access.op
-        };
-        self.free_by_launch(id, Access { op, ..access }, address, Some(node), found);
-    }
-
     fn free_by_launch(
         &mut self,
         id: StreamId,
@@ -621,17 +597,7 @@ impl Engine {
             strict: false,
         };
         if let Some(live) = self.memory.as_live(block) {
-            rules::check_free(&judged, live, found);
-            if found.len() == first && self.order.leans() {
-                let strict = Free {
-                    strict: true,
-                    ..judged
-                };
-                rules::check_free(&strict, live, found);
-                for violation in &mut found[first..] {
-                    *violation = violation.leaning();
-                }
-            }
+            rules::judge_free(judged, live, found);
             self.graphs.freed(live, free);
         }
         for violation in &mut found[first..] {
@@ -835,7 +801,7 @@ impl Engine {
             && let Some(violation) =
                 sc110_graph_lifetime::check(access.op, owned, touch.footprint.address())
         {
-            crate::engine::push_once(found, reported, violation);
+            push_once(found, reported, violation);
         }
     }
 }

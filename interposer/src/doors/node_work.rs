@@ -156,12 +156,9 @@ impl FillNode {
         // SAFETY: the caller's promise.
         let node = unsafe { &*node };
         let width = (node.width as u64).saturating_mul(node.element.into());
-        let to = if node.height <= 1 {
-            Region::linear(node.to, width)
-        } else {
-            Region::pitched(node.to, width, node.height as u64, node.pitch as u64)
-        };
-        NodeWork::Fill { to }
+        NodeWork::Fill {
+            to: Region::pitched(node.to, width, node.height as u64, node.pitch as u64),
+        }
     }
 }
 
