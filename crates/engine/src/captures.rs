@@ -69,10 +69,16 @@ impl Captures {
                 Action::EventCreated { .. }
                     | Action::EventDestroyed { .. }
                     | Action::EventRecorded { .. }
+                    | Action::ContextRecorded { .. }
                     | Action::StreamWaited { .. }
             )
         };
         self.open.is_empty() && self.freeing.is_empty() && (self.events.is_empty() || !of_events())
+    }
+
+    /// The event's newest record is no capture's.
+    pub(crate) fn recorded_elsewhere(&mut self, event: Handle) {
+        self.events.remove(&event);
     }
 
     /// The capture ends, with what its streams and events stand for.
@@ -242,8 +248,10 @@ impl Engine {
             return false;
         }
         match *action {
-            Action::EventCreated { event } | Action::EventDestroyed { event } => {
-                self.captures.events.remove(&event);
+            Action::EventCreated { event }
+            | Action::EventDestroyed { event }
+            | Action::ContextRecorded { event } => {
+                self.captures.recorded_elsewhere(event);
                 return false;
             }
             Action::StreamDestroyed { stream } => {
@@ -411,7 +419,7 @@ impl Engine {
             Action::HostFunctionEnqueued { token, .. } => Work::Host(Some(token)),
             Action::Allocated { address, size, .. } => allocate(graph, address, size, op),
             Action::NodeCaptured { ref work, .. } => self.work_of(graph, work, op, call),
-            Action::GraphLaunched { exec, .. } => self.launched_in_capture(exec, call),
+            Action::GraphLaunched { exec, .. } => self.launched_in_capture(graph, exec, call),
             Action::ValueWritten { .. } | Action::ValueWaited { .. } => {
                 self.work_of(graph, &NodeWork::Unknown, op, call)
             }

@@ -49,6 +49,10 @@ pub(crate) enum Sort {
     Fill,
 }
 
+impl Sort {
+    pub(crate) const ALL: [Self; 3] = [Self::Kernel, Self::Copy, Self::Fill];
+}
+
 /// What a node does.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
@@ -85,7 +89,7 @@ pub(crate) struct Node {
     /// The call that captured or added it, or changed it last.
     pub(crate) op: OpRef,
     pub(crate) work: Arc<Work>,
-    /// The nodes that it comes after.
+    /// The nodes that it comes after, and maybe some that are gone.
     pub(crate) before: SmallVec<[u32; 2]>,
     /// Its place among the others is not known.
     pub(crate) loose: bool,
@@ -110,6 +114,8 @@ pub(crate) struct Graph {
     pub(crate) allocations: Vec<GraphAllocation>,
     /// The handles of its nodes, as far as they are known.
     handles: Vec<Handle>,
+    /// How deep child graphs lie in each other in it.
+    pub(crate) depth: u32,
     /// Its edges are not all known.
     pub(crate) loose: bool,
     /// Not all of its nodes are known.
@@ -141,7 +147,7 @@ impl Graph {
 
     /// All nodes so far, for one that comes after nobody knows which.
     pub(crate) fn everything(&self) -> SmallVec<[u32; 2]> {
-        let mut last: Vec<bool> = vec![true; self.nodes.len()];
+        let mut last: Vec<bool> = self.nodes.iter().map(|node| !node.gone).collect();
         for before in self.nodes.iter().flat_map(|node| &node.before) {
             last[*before as usize] = false;
         }
@@ -150,14 +156,21 @@ impl Graph {
     }
 
     /// Whether the two have nodes of the same sorts with the same edges, place by place.
-    pub(crate) fn is_like(&self, other: &Self) -> bool {
+    pub(crate) fn is_like(&self, other_graph: &Self) -> bool {
         let alike = |(one, other): (&Node, &Node)| {
-            one.before == other.before
+            self.edges(one).eq(other_graph.edges(other))
                 && one.gone == other.gone
                 && std::mem::discriminant(&*one.work) == std::mem::discriminant(&*other.work)
                 && one.work.sort() == other.work.sort()
         };
-        self.nodes.len() == other.nodes.len() && self.nodes.iter().zip(&other.nodes).all(alike)
+        self.nodes.len() == other_graph.nodes.len()
+            && self.nodes.iter().zip(&other_graph.nodes).all(alike)
+    }
+
+    /// The nodes right before one of this graph that are there.
+    fn edges<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a u32> {
+        let there = |before: &&u32| !self.nodes[**before as usize].gone;
+        node.before.iter().filter(there)
     }
 
     fn has(&self, sort: Sort) -> bool {
@@ -217,11 +230,19 @@ impl Graphs {
     const MOST: usize = 1 << 12;
     /// Nodes kept of them all.
     const MOST_KEPT: usize = 1 << 20;
+    /// How deep child graphs may lie in each other: they are gone through, and dropped, by
+    /// recursion.
+    const DEEPEST: u32 = 64;
     const LEAST_SWEPT: usize = 1 << 10;
 
-    pub(crate) fn new_graph(&mut self) -> Graph {
+    /// A number that is given out once.
+    pub(crate) fn number(&mut self) -> u64 {
         self.made += 1;
-        Graph::new(self.made)
+        self.made
+    }
+
+    pub(crate) fn new_graph(&mut self) -> Graph {
+        Graph::new(self.number())
     }
 
     pub(crate) fn get(&self, graph: Handle) -> Option<&Arc<Graph>> {
@@ -297,12 +318,13 @@ impl Graphs {
     }
 
     /// Forgets the owners that neither these nor any kept node names.
-    fn sweep(&mut self, mut used: FxHashSet<Owner>) {
+    fn sweep(&mut self, mut used: UsedOwners) {
         let graphs = self.graphs.values().flat_map(|graph| &graph.nodes);
         let execs = self.execs.values().flatten().flat_map(|exec| exec.works());
         for work in graphs.map(|node| &node.work).chain(execs) {
-            owners_in(work, &mut used);
+            used.add(work);
         }
+        let used = used.owners;
         self.owners.retain(|owner, _| used.contains(owner));
         self.sweep_at = 2 * self.owners.len();
     }
@@ -336,20 +358,32 @@ fn owner_of(allocation: &Allocation) -> Owner {
     (allocation.birth.op.sequence, allocation.address)
 }
 
-fn owners_in(work: &Work, used: &mut FxHashSet<Owner>) {
-    match work {
-        Work::Touches(_, touches) => {
-            used.extend(touches.iter().filter_map(|touch| match touch.bound {
-                Bound::Outside(owner) => Some(owner),
-                Bound::Nothing | Bound::Inside(_) => None,
-            }));
-        }
-        Work::Child(graph) => {
-            for node in &graph.nodes {
-                owners_in(&node.work, used);
+/// The owners that nodes name.
+#[derive(Debug, Default)]
+struct UsedOwners {
+    owners: FxHashSet<Owner>,
+    /// The child graphs gone through: one may be the child of many.
+    children: FxHashSet<*const Graph>,
+}
+
+impl UsedOwners {
+    fn add(&mut self, work: &Work) {
+        match work {
+            Work::Touches(_, touches) => {
+                (self.owners).extend(touches.iter().filter_map(|touch| match touch.bound {
+                    Bound::Outside(owner) => Some(owner),
+                    Bound::Nothing | Bound::Inside(_) => None,
+                }));
             }
+            Work::Child(graph) => {
+                if self.children.insert(Arc::as_ptr(graph)) {
+                    for node in &graph.nodes {
+                        self.add(&node.work);
+                    }
+                }
+            }
+            _ => {}
         }
-        _ => {}
     }
 }
 
@@ -459,8 +493,8 @@ impl Engine {
             NodeWork::EventWait { event } => Work::Wait(*event),
             NodeWork::Allocate { address, size } => allocate(graph, *address, *size, op),
             NodeWork::Free { address } => self.free_work(graph, *address),
-            NodeWork::Child { graph: child } => match self.graphs.get(*child) {
-                Some(child) => Work::Child(child.clone()),
+            NodeWork::Child { graph: child } => match self.graphs.get(*child).cloned() {
+                Some(child) => self.child_work(graph, child, call),
                 None => {
                     self.blind_spot("graph-of-unknown-origin", call.api);
                     Work::Unknown
@@ -475,6 +509,17 @@ impl Engine {
                 Work::Unknown
             }
         }
+    }
+
+    /// What a node of `graph` does that another graph is put into as it is now.
+    pub(crate) fn child_work(&mut self, graph: &mut Graph, child: Arc<Graph>, call: &Call) -> Work {
+        let depth = child.depth + 1;
+        if depth > Graphs::DEEPEST {
+            self.blind_spot("graph-too-deep", call.api);
+            return Work::Unknown;
+        }
+        graph.depth = graph.depth.max(depth);
+        Work::Child(child)
     }
 
     pub(crate) fn free_work(&mut self, graph: &Graph, address: u64) -> Work {
@@ -533,7 +578,7 @@ impl Engine {
             return;
         }
         let graph = Graph {
-            id: self.graphs.new_graph().id,
+            id: self.graphs.number(),
             handles: Vec::new(),
             ..Graph::clone(&from)
         };
@@ -605,13 +650,11 @@ impl Engine {
             return;
         };
         if let Some(graph) = self.graphs.change(graph) {
-            // Its edges go with it, and order nothing.
+            // Its edges go with it, and order nothing; those from it are passed over from now
+            // on.
             let removed = &mut graph.nodes[place as usize];
             removed.gone = true;
             removed.before.clear();
-            for node in &mut graph.nodes {
-                node.before.retain(|before| *before != place);
-            }
         }
         self.graphs.nodes.remove(&node);
     }
@@ -680,9 +723,9 @@ impl Engine {
         if self.graphs.owners.len() <= self.graphs.sweep_at.max(Graphs::LEAST_SWEPT) {
             return;
         }
-        let mut used: FxHashSet<Owner> = FxHashSet::default();
+        let mut used = UsedOwners::default();
         for node in self.captures.nodes() {
-            owners_in(&node.work, &mut used);
+            used.add(&node.work);
         }
         self.graphs.sweep(used);
     }

@@ -12,7 +12,7 @@ use streamcheck_model::MemoryKind;
 
 use crate::clock::{Epoch, Slot, Time};
 use crate::engine::{Engine, push_once};
-use crate::graphs::{Bound, Graph, GraphAllocation, Graphs, Node, NodeTouch, Work, holding};
+use crate::graphs::{Bound, Graph, GraphAllocation, Graphs, Node, NodeTouch, Sort, Work, holding};
 use crate::op::{Access, OpRef};
 use crate::rules::RuleCode;
 use crate::rules::violation::{Block, Violation};
@@ -63,6 +63,8 @@ pub(crate) struct Nodes {
     pub(crate) allocations: Vec<GraphAllocation>,
     /// Not all nodes are there.
     pub(crate) unknown: bool,
+    /// What nodes of these sorts touch is not known.
+    pub(crate) doubted: SmallVec<[Sort; 3]>,
 }
 
 /// How deep child graphs and bodies lie in each other.
@@ -88,6 +90,9 @@ impl Nodes {
         let base = self.allocations.len() as u32;
         self.allocations.extend_from_slice(&graph.allocations);
         self.unknown |= graph.unknown;
+        for sort in &graph.doubted {
+            self.doubt(*sort);
+        }
         let (sorted, cyclic) = sorted(graph);
         let loose = loose || graph.loose || cyclic;
         let mut places: Vec<Option<u32>> = vec![None; graph.nodes.len()];
@@ -152,6 +157,12 @@ impl Nodes {
         places
     }
 
+    pub(crate) fn doubt(&mut self, sort: Sort) {
+        if !self.doubted.contains(&sort) {
+            self.doubted.push(sort);
+        }
+    }
+
     fn push(&mut self, flat: Flat) -> u32 {
         self.list.push(flat);
         self.list.len() as u32 - 1
@@ -164,19 +175,19 @@ fn sorted(graph: &Graph) -> (Vec<u32>, bool) {
     let nodes = &graph.nodes;
     let there = |place: &u32| !nodes[*place as usize].gone;
     let all = (0..nodes.len() as u32).filter(there);
-    let backward =
-        |(place, node): (usize, &Node)| node.before.iter().any(|before| *before as usize >= place);
+    let backward = |(place, node): (usize, &Node)| {
+        let later = |before: &&u32| **before as usize >= place;
+        node.before.iter().filter(later).any(there)
+    };
     if !nodes.iter().enumerate().any(backward) {
         return (all.collect(), false);
     }
     let mut after: Vec<SmallVec<[u32; 2]>> = vec![SmallVec::new(); nodes.len()];
     let mut open: Vec<usize> = vec![0; nodes.len()];
     for (place, node) in nodes.iter().enumerate() {
-        open[place] = node.before.len();
-        for before in &node.before {
-            if let Some(after) = after.get_mut(*before as usize) {
-                after.push(place as u32);
-            }
+        for before in node.before.iter().copied().filter(there) {
+            open[place] += 1;
+            after[before as usize].push(place as u32);
         }
     }
     let mut ready: Vec<u32> = (0..)
@@ -303,9 +314,12 @@ impl Engine {
         }
         let mut shadows: FxHashMap<(u8, u64, u64), Shadow> = FxHashMap::default();
         for (place, node) in (0..).zip(&nodes.list).filter(|(_, node)| certain(node)) {
-            let Work::Touches(_, touches) = &*node.work else {
+            let Work::Touches(sort, touches) = &*node.work else {
                 continue;
             };
+            if nodes.doubted.contains(sort) {
+                continue;
+            }
             let first = found.len();
             for touch in touches {
                 if found.len() >= most {

@@ -15,7 +15,7 @@ use crate::graphs::{Bound, Graph, GraphAllocation, Graphs, Owner, Sort, Work, no
 use crate::memory::{Allocation, BlockId, Lease, Memory};
 use crate::nodes::Nodes;
 use crate::op::{Access, OpRef};
-use crate::order::{Order, StreamId};
+use crate::order::{Order, StreamId, Waited};
 use crate::rules::violation::{Free, Violation};
 use crate::rules::{self, RuleCode, sc110_graph_lifetime};
 use crate::shadow::Footprint;
@@ -62,7 +62,9 @@ fn put_down(order: &Order, block: &mut Allocation, exec: &Exec, lease: &Lease) -
     let since = |launch: &&Access| launch.op.sequence > lease.launch;
     let mut forgotten = 0;
     for touch in &lease.touches {
-        let touch = &exec.plan.touches[*touch as usize];
+        let Some(touch) = exec.plan.touches.get(*touch as usize) else {
+            continue;
+        };
         for launch in exec.launches.iter().filter(since) {
             block.used(touch.at(*launch));
         }
@@ -103,6 +105,14 @@ struct Plan {
     unknown: bool,
 }
 
+impl Plan {
+    /// What a touch begins at.
+    fn address(&self, touch: u32) -> Option<u64> {
+        let touch = self.touches.get(touch as usize)?;
+        Some(touch.footprint.address())
+    }
+}
+
 /// An executable graph.
 #[derive(Debug)]
 pub(crate) struct Exec {
@@ -114,10 +124,9 @@ pub(crate) struct Exec {
     changed: bool,
     /// Nodes changed since the last launch.
     stale: bool,
-    /// What nodes of these sorts touch is not known.
-    doubted: SmallVec<[Sort; 3]>,
     plan: Plan,
-    /// Its handle, and a number that is never given out twice.
+    /// Its handle, and its plan's number, which is never given out twice: a lease of another
+    /// plan is none of this.
     pub(crate) id: (Handle, u64),
     /// All up to its last launch.
     last: Option<Frontier>,
@@ -142,9 +151,8 @@ impl Exec {
 
     fn new(graphs: &mut Graphs, handle: Handle, source: Arc<Graph>, auto_free: bool) -> Self {
         Self {
-            id: (handle, graphs.new_graph().id),
+            id: (handle, 0),
             nodes: Nodes::of(graphs, &source),
-            doubted: source.doubted.clone(),
             source,
             auto_free,
             changed: false,
@@ -160,6 +168,9 @@ impl Exec {
     /// Puts the nodes in a row again; those switched off stay so.
     fn lay_again(&mut self, graphs: &Graphs) {
         let old = std::mem::replace(&mut self.nodes, Nodes::of(graphs, &self.source));
+        for sort in old.doubted {
+            self.nodes.doubt(sort);
+        }
         for (before, now) in old.places.iter().zip(&self.nodes.places) {
             if let (Some(before), Some(now)) = (before, now) {
                 let enabled = old.list[*before as usize].enabled;
@@ -168,7 +179,8 @@ impl Exec {
         }
     }
 
-    fn plan(&mut self) {
+    fn plan(&mut self, graphs: &mut Graphs) {
+        self.id.1 = graphs.number();
         let mut plan = Plan {
             unknown: self.nodes.unknown,
             ..Plan::default()
@@ -184,7 +196,7 @@ impl Exec {
                         Sort::Kernel => plan.kernels += 1,
                         Sort::Copy | Sort::Fill => plan.copies += 1,
                     }
-                    if self.doubted.contains(sort) {
+                    if self.nodes.doubted.contains(sort) {
                         continue;
                     }
                     for touch in touches {
@@ -262,7 +274,7 @@ impl Engine {
 
     fn judged(&mut self, mut exec: Exec, found: &mut Vec<Violation>) -> Exec {
         self.judge_inside(&exec.nodes, found);
-        exec.plan();
+        exec.plan(&mut self.graphs);
         exec
     }
 
@@ -286,7 +298,7 @@ impl Engine {
         if new.source.id != old.source.id {
             let id = match new.source.is_like(&old.source) {
                 true => old.source.id,
-                false => self.graphs.new_graph().id,
+                false => self.graphs.number(),
             };
             Arc::make_mut(&mut new.source).id = id;
         }
@@ -325,16 +337,18 @@ impl Engine {
         match place {
             Some((place, listed)) => {
                 // What it allocates itself is found by the executable graph's own list.
-                let mut nothing = Graph::default();
-                let mut work = self.work_of(&mut nothing, work, op, call);
+                let mut alone = Graph::default();
+                let mut work = self.work_of(&mut alone, work, op, call);
                 if matches!(work, Work::Allocate(_) | Work::Free { .. }) {
                     work = Work::Unknown;
                 }
                 let child = matches!(work, Work::Child(_));
                 let work = Arc::new(work);
-                let source = &mut Arc::make_mut(&mut exec.source).nodes[place as usize];
-                source.work = work.clone();
-                source.op = op;
+                let source = Arc::make_mut(&mut exec.source);
+                source.depth = source.depth.max(alone.depth);
+                let node = &mut source.nodes[place as usize];
+                node.work = work.clone();
+                node.op = op;
                 if child {
                     exec.lay_again(&self.graphs);
                 } else {
@@ -346,10 +360,8 @@ impl Engine {
             None => {
                 exec.changed = true;
                 self.blind_spot("graph-node-of-unknown-origin", call.api);
-                if let Some(sort) = sort_of(work)
-                    && !exec.doubted.contains(&sort)
-                {
-                    exec.doubted.push(sort);
+                if let Some(sort) = sort_of(work) {
+                    exec.nodes.doubt(sort);
                 }
             }
         }
@@ -366,7 +378,7 @@ impl Engine {
         let Some((_, listed)) = place else {
             if !on {
                 // Some kernel, copy or fill does nothing any more.
-                exec.doubted = SmallVec::from_iter([Sort::Kernel, Sort::Copy, Sort::Fill]);
+                exec.nodes.doubted = Sort::ALL.into();
                 exec.stale = true;
             }
             self.blind_spot("graph-node-of-unknown-origin", call.api);
@@ -452,9 +464,17 @@ impl Engine {
     }
 
     /// A launch that is captured is a child of the capture's graph.
-    pub(crate) fn launched_in_capture(&mut self, exec: Handle, call: &Call) -> Work {
+    pub(crate) fn launched_in_capture(
+        &mut self,
+        graph: &mut Graph,
+        exec: Handle,
+        call: &Call,
+    ) -> Work {
         match self.graphs.execs.get(&exec).and_then(Option::as_ref) {
-            Some(exec) if !exec.changed => Work::Child(exec.source.clone()),
+            Some(exec) if !exec.changed => {
+                let child = exec.source.clone();
+                self.child_work(graph, child, call)
+            }
             _ => {
                 self.blind_spot("graph-of-unknown-origin", call.api);
                 Work::Unknown
@@ -478,7 +498,7 @@ impl Engine {
         if exec.stale {
             self.end_leases(&mut exec);
             self.judge_inside(&exec.nodes, found);
-            exec.plan();
+            exec.plan(&mut self.graphs);
         }
         if exec.plan.unknown {
             self.blind_spot("graph-with-unknown-nodes", call.api);
@@ -488,7 +508,10 @@ impl Engine {
         self.copies += exec.plan.copies;
         for event in &exec.plan.waits {
             let waited = self.order.wait(id, *event, op);
-            self.waited(waited, op, found);
+            // What the launch itself records, its wait may be for.
+            if !(matches!(waited, Waited::Unrecorded) && exec.plan.records.contains(event)) {
+                self.waited(waited, op, found);
+            }
         }
         if self.may_serialize(id) {
             self.end_leases(&mut exec);
@@ -520,6 +543,7 @@ impl Engine {
             self.order.enqueue_host_function(*token, id, op);
         }
         for event in &exec.plan.records {
+            self.captures.recorded_elsewhere(*event);
             self.order.record(*event, id, op);
         }
         let last = self.order.frontier(id);
@@ -644,21 +668,25 @@ impl Engine {
         dirty.dedup();
         let reported = found.len();
         let mut rest = &dirty[..];
-        while let Some(&first) = rest.first() {
-            let address = exec.plan.touches[first as usize].footprint.address();
+        while let Some((first, others)) = rest.split_first() {
+            let Some(address) = exec.plan.address(*first) else {
+                rest = others;
+                continue;
+            };
             let block = self.memory.find(address);
             self.end_lease(block);
             let live = block.and_then(|block| self.memory.as_live(block));
             let end = live.map_or(address, Allocation::end);
-            let inside =
-                |touch: &&u32| exec.plan.touches[**touch as usize].footprint.address() < end;
+            let inside = |touch: &&u32| exec.plan.address(**touch).is_some_and(|at| at < end);
             let count = rest.iter().take_while(inside).count().max(1);
             let (group, others) = rest.split_at(count);
             rest = others;
             let before = found.len();
             let mut alone = leases && live.is_some();
             for touch in group {
-                let touch = exec.plan.touches[*touch as usize];
+                let Some(touch) = exec.plan.touches.get(*touch as usize).copied() else {
+                    continue;
+                };
                 alone &= self.launch_touch(id, access, exec, touch, end, reported, found);
             }
             alone &= found.len() == before;
@@ -690,7 +718,7 @@ impl Engine {
     fn note_launch(&mut self, access: Access, exec: &Exec) {
         for touch in &exec.plan.touches {
             let gone = matches!(touch.bound, Bound::Outside(owner) if self.is_gone(owner));
-            if !gone && !exec.doubted.contains(&touch.sort) {
+            if !gone && !exec.nodes.doubted.contains(&touch.sort) {
                 self.note_touch(touch.at(access), &touch.does(), touch.element);
             }
         }
@@ -712,7 +740,7 @@ impl Engine {
         reported: usize,
         found: &mut Vec<Violation>,
     ) -> bool {
-        if exec.doubted.contains(&touch.sort) {
+        if exec.nodes.doubted.contains(&touch.sort) {
             return false;
         }
         let access = touch.at(access);
