@@ -145,6 +145,40 @@ impl Graph {
         place
     }
 
+    /// Takes in the nodes of another graph, in an order that nobody knows.
+    pub(crate) fn take_in(&mut self, other: &Self) {
+        let base = self.allocations.len() as u32;
+        let behind = |bound: Bound| match bound {
+            Bound::Inside(place) => Bound::Inside(place + base),
+            bound => bound,
+        };
+        self.allocations.extend_from_slice(&other.allocations);
+        self.depth = self.depth.max(other.depth);
+        for sort in &other.doubted {
+            if !self.doubted.contains(sort) {
+                self.doubted.push(*sort);
+            }
+        }
+        for node in &other.nodes {
+            let mut node = Node {
+                before: SmallVec::new(),
+                loose: true,
+                ..node.clone()
+            };
+            match Arc::make_mut(&mut node.work) {
+                Work::Allocate(place) => *place += base,
+                Work::Free { bound, .. } => *bound = behind(*bound),
+                Work::Touches(_, touches) => {
+                    for touch in touches {
+                        touch.bound = behind(touch.bound);
+                    }
+                }
+                _ => {}
+            }
+            self.nodes.push(node);
+        }
+    }
+
     /// All nodes so far, for one that comes after nobody knows which.
     pub(crate) fn everything(&self) -> SmallVec<[u32; 2]> {
         let mut last: Vec<bool> = self.nodes.iter().map(|node| !node.gone).collect();
@@ -190,13 +224,16 @@ impl Graph {
     }
 }
 
+impl GraphAllocation {
+    pub(crate) fn holds(&self, address: u64) -> bool {
+        let end = self.address.saturating_add(self.size.max(1));
+        (self.address..end).contains(&address)
+    }
+}
+
 /// The newest of the allocations that holds `address`.
 pub(crate) fn holding(allocations: &[GraphAllocation], address: u64) -> Option<u32> {
-    let inside = |allocation: &GraphAllocation| {
-        let end = allocation.address.saturating_add(allocation.size.max(1));
-        (allocation.address..end).contains(&address)
-    };
-    let place = allocations.iter().rposition(inside)?;
+    let place = allocations.iter().rposition(|made| made.holds(address))?;
     Some(place as u32)
 }
 
@@ -221,6 +258,8 @@ pub(crate) struct Graphs {
     made: u64,
     /// Host memory that nodes use was given back at some time.
     pub(crate) lost_host_memory: bool,
+    /// The last launch of what is not all known, which may have allocated anything.
+    pub(crate) unknown_launch: u64,
 }
 
 impl Graphs {
@@ -290,7 +329,22 @@ impl Graphs {
         self.graphs.get_mut(&graph).map(Arc::make_mut)
     }
 
-    fn name(&mut self, node: Handle, graph: Handle, place: u32) {
+    /// The known nodes of a graph, with their places.
+    pub(crate) fn named(&self, graph: &Graph) -> Vec<(Handle, u32)> {
+        let place = |node: &Handle| {
+            let &(_, id, place) = self.nodes.get(node)?;
+            (id == graph.id).then_some((*node, place))
+        };
+        graph.handles.iter().filter_map(place).collect()
+    }
+
+    /// The graph of this handle, if it is still the one of this identity.
+    pub(crate) fn change_known(&mut self, graph: Handle, id: u64) -> Option<&mut Graph> {
+        let graph = self.graphs.get_mut(&graph)?;
+        (graph.id == id).then(|| Arc::make_mut(graph))
+    }
+
+    pub(crate) fn name(&mut self, node: Handle, graph: Handle, place: u32) {
         if let Some(of) = self.graphs.get_mut(&graph) {
             let of = Arc::make_mut(of);
             of.handles.push(node);
@@ -539,8 +593,9 @@ impl Engine {
     ) -> SmallVec<[u32; 2]> {
         let mut places = SmallVec::new();
         for node in nodes {
-            match self.graphs.node(*node) {
-                Some((_, id, place)) if id == graph.id => places.push(place),
+            // `graph` may be out of the table.
+            match self.graphs.nodes.get(node) {
+                Some(&(_, id, place)) if id == graph.id => places.push(place),
                 _ => {
                     self.blind_spot("graph-node-of-unknown-origin", call.api);
                     return graph.everything();
@@ -632,7 +687,7 @@ impl Engine {
 
     /// The graph of this handle. One that was not seen to be made is that of a capture that
     /// has not ended, or of a child node.
-    fn graph_to_build(&mut self, handle: Handle, call: &Call) -> Option<Arc<Graph>> {
+    pub(crate) fn graph_to_build(&mut self, handle: Handle, call: &Call) -> Option<Arc<Graph>> {
         self.sweep_owners();
         if self.graphs.get(handle).is_none() {
             self.blind_spot("graph-of-unknown-origin", call.api);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use streamcheck_model::MemoryKind;
+use streamcheck_model::{FreeKind, MemoryKind};
 
 use crate::clock::{Epoch, Slot, Time};
 use crate::engine::{Engine, push_once};
@@ -306,8 +306,11 @@ impl Engine {
             if let Some(allocation) = node.allocates() {
                 lives[allocation as usize].node = Some(place);
             }
+        }
+        for (place, node) in (0..).zip(&nodes.list).filter(|(_, node)| certain(node)) {
             if let Work::Free { address, bound } = *node.work
                 && let Bound::Inside(allocation) = node.bound(bound, address, &nodes.allocations)
+                && !is_of_another(nodes, &lives, &clocks, (place, address), allocation)
             {
                 lives[allocation as usize].frees.push(place);
             }
@@ -335,6 +338,9 @@ impl Engine {
                     op: node.op,
                 };
                 if let Bound::Inside(allocation) = bound {
+                    if is_of_another(nodes, &lives, &clocks, (place, address), allocation) {
+                        continue;
+                    }
                     let life = &mut lives[allocation as usize];
                     life.used = true;
                     if outside_its_life(life, &clocks, nodes, (place, block), found, first) {
@@ -355,6 +361,7 @@ impl Engine {
             }
         }
         for (allocation, life) in nodes.allocations.iter().zip(&lives) {
+            freed_twice(allocation, life, &clocks, nodes, found);
             let Some(birth) = life.node.filter(|_| !life.used) else {
                 continue;
             };
@@ -387,6 +394,53 @@ impl Engine {
                 ((2, block.address, 0), block.into())
             }
         })
+    }
+}
+
+/// Whether a node means the memory of another allocation node than the newest of that
+/// address: the edges put it behind that one, and not behind the newest.
+fn is_of_another(
+    nodes: &Nodes,
+    lives: &[Life],
+    clocks: &Clocks,
+    (place, address): (u32, u64),
+    newest: u32,
+) -> bool {
+    let known = |life: &Life| life.node.is_some_and(|birth| clocks.before(birth, place));
+    let lies_there = |(made, life): (&GraphAllocation, &Life)| made.holds(address) && known(life);
+    !known(&lives[newest as usize]) && nodes.allocations.iter().zip(lives).any(lies_there)
+}
+
+/// Reports the nodes that free what another node of the graph frees.
+fn freed_twice(
+    allocation: &GraphAllocation,
+    life: &Life,
+    clocks: &Clocks,
+    nodes: &Nodes,
+    found: &mut Vec<Violation>,
+) {
+    let Some(birth) = life.node else {
+        return;
+    };
+    let mut frees = life
+        .frees
+        .iter()
+        .filter(|free| clocks.before(birth, **free));
+    let Some(first) = frees.next() else {
+        return;
+    };
+    for again in frees {
+        let op = |node: u32| nodes.list[node as usize].op;
+        found.push(Violation {
+            address: allocation.address,
+            free: Some(FreeKind::Async),
+            ..inside(
+                RuleCode::SC106,
+                op(*again),
+                made_inside(allocation),
+                op(*first),
+            )
+        });
     }
 }
 

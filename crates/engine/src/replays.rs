@@ -17,7 +17,7 @@ use crate::nodes::Nodes;
 use crate::op::{Access, OpRef};
 use crate::order::{Order, StreamId, Waited};
 use crate::rules::violation::{Free, Violation};
-use crate::rules::{self, RuleCode, sc110_graph_lifetime};
+use crate::rules::{self, RuleCode, sc106_invalid_free, sc110_graph_lifetime};
 use crate::shadow::Footprint;
 
 /// What the nodes of an executable graph do to one piece of memory, taken together.
@@ -492,6 +492,7 @@ impl Engine {
         let (id, mut op) = self.on_stream(stream, call);
         let Some(mut exec) = self.graphs.execs.get_mut(&handle).and_then(Option::take) else {
             self.blind_spot("graph-of-unknown-origin", call.api);
+            self.graphs.unknown_launch = op.sequence;
             self.order.submit(id, op);
             return;
         };
@@ -502,6 +503,7 @@ impl Engine {
         }
         if exec.plan.unknown {
             self.blind_spot("graph-with-unknown-nodes", call.api);
+            self.graphs.unknown_launch = op.sequence;
             self.order.come_after_everything(id);
         }
         self.launches += exec.plan.kernels;
@@ -608,10 +610,8 @@ impl Engine {
         found: &mut Vec<Violation>,
     ) {
         let first = found.len();
-        let Some(block) = self.memory.find(address) else {
-            return;
-        };
-        self.end_lease(Some(block));
+        let block = self.memory.find(address);
+        self.end_lease(block);
         let judged = Free {
             order: &self.order,
             stream: Some(id),
@@ -620,9 +620,14 @@ impl Engine {
             address,
             strict: false,
         };
-        if let Some(live) = self.memory.as_live(block) {
+        if let Some(live) = block.and_then(|block| self.memory.as_live(block)) {
             rules::judge_free(judged, live, found);
             self.graphs.freed(live, free);
+        } else if node.is_some()
+            && let Some(twice) = sc106_invalid_free::check(&judged, None, &self.memory)
+            && (twice.after).is_some_and(|free| free.op.sequence > self.graphs.unknown_launch)
+        {
+            found.push(twice);
         }
         for violation in &mut found[first..] {
             violation.node = node;
