@@ -4,6 +4,8 @@
 //! nodes that the stream stands at. An event recorded in a capture holds those nodes, and
 //! a stream that waits for it joins the capture.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use streamcheck_model::{
@@ -22,9 +24,26 @@ type Frontier = SmallVec<[u32; 2]>;
 #[derive(Debug)]
 struct Capture {
     origin: StreamId,
-    graph: Graph,
-    /// The graph that is captured to, and how many nodes it had; 0 for a new one.
-    to: (Handle, usize),
+    graph: Captured,
+}
+
+/// The graph of a capture.
+#[derive(Debug)]
+enum Captured {
+    /// A new one, of which the handle is not known before the end.
+    New(Graph),
+    /// One that the application has, and may add nodes to by hand meanwhile: its handle and
+    /// identity.
+    To(Handle, u64),
+}
+
+impl Capture {
+    fn new_graph(&self) -> Option<&Graph> {
+        match &self.graph {
+            Captured::New(graph) => Some(graph),
+            Captured::To(..) => None,
+        }
+    }
 }
 
 /// A stream that captures.
@@ -47,15 +66,18 @@ pub(crate) struct Captures {
 }
 
 impl Captures {
-    /// The nodes of the open captures.
+    /// The nodes of the open captures' new graphs.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = &Node> {
-        self.open.values().flat_map(|capture| &capture.graph.nodes)
+        let graphs = self.open.values().filter_map(Capture::new_graph);
+        graphs.flat_map(|graph| &graph.nodes)
     }
 
     /// Some node does something else, nobody knows which.
     pub(crate) fn doubt(&mut self, sort: Sort) {
         for capture in self.open.values_mut() {
-            capture.graph.doubt(sort);
+            if let Captured::New(graph) = &mut capture.graph {
+                graph.doubt(sort);
+            }
         }
     }
 
@@ -69,10 +91,16 @@ impl Captures {
                 Action::EventCreated { .. }
                     | Action::EventDestroyed { .. }
                     | Action::EventRecorded { .. }
+                    | Action::ContextRecorded { .. }
                     | Action::StreamWaited { .. }
             )
         };
         self.open.is_empty() && self.freeing.is_empty() && (self.events.is_empty() || !of_events())
+    }
+
+    /// The event's newest record is no capture's.
+    pub(crate) fn recorded_elsewhere(&mut self, event: Handle) {
+        self.events.remove(&event);
     }
 
     /// The capture ends, with what its streams and events stand for.
@@ -102,7 +130,8 @@ impl Captures {
     }
 }
 
-/// The stream that an action gives something to.
+/// The stream that an action gives something to, where that becomes a node while the stream
+/// captures.
 fn stream_of(action: &Action) -> Option<StreamRef> {
     match action {
         Action::Enqueued { stream }
@@ -141,75 +170,110 @@ impl Engine {
         // CUDA begins none on a stream that captures: that one ended out of sight.
         if let Some(member) = self.captures.streams.get(&origin) {
             let old = member.capture;
-            self.captures.close(old);
+            self.break_off(old);
         }
-        let known = self.graphs.get(to).cloned();
-        let (graph, at) = match known {
-            Some(graph) => {
-                let at = self.places(&graph, dependencies, call);
-                (Graph::clone(&graph), at)
+        let mut at = Frontier::new();
+        let known = (to.0 != 0).then(|| self.graph_to_build(to, call)).flatten();
+        let graph = match known {
+            Some(known) => {
+                at = self.places(&known, dependencies, call);
+                Captured::To(to, known.id)
             }
             None => {
                 let mut graph = self.graphs.new_graph();
-                if to.0 != 0 {
-                    self.blind_spot("graph-of-unknown-origin", call.api);
-                    graph.unknown = true;
-                    graph.loose = true;
-                }
-                (graph, Frontier::new())
+                graph.unknown = to.0 != 0;
+                graph.loose = to.0 != 0;
+                Captured::New(graph)
             }
         };
         self.captures.begun += 1;
         let capture = self.captures.begun;
-        let to = (to, graph.nodes.len());
         self.captures
             .open
-            .insert(capture, Capture { origin, graph, to });
+            .insert(capture, Capture { origin, graph });
         self.captures.streams.insert(origin, Member { capture, at });
     }
 
     pub(crate) fn capture_ended(&mut self, call: &Call, stream: StreamRef, handle: Handle) {
         let id = self.order.resolve(stream, call);
         let member = self.captures.streams.get(&id).map(|member| member.capture);
-        let capture = member.and_then(|capture| self.captures.close(capture));
         if handle.0 == 0 {
+            if let Some(capture) = member {
+                self.break_off(capture);
+            }
             return;
         }
-        let Some(Capture {
-            mut graph,
-            to: (to, had),
-            ..
-        }) = capture
-        else {
+        let capture = member.and_then(|capture| self.captures.close(capture));
+        let graph = match capture.map(|capture| capture.graph) {
+            Some(Captured::New(graph)) => Some(graph),
+            Some(Captured::To(to, id)) => {
+                let graph = self.graphs.get(to).filter(|graph| graph.id == id).cloned();
+                if to == handle && graph.is_some() {
+                    return;
+                }
+                graph.map(Arc::unwrap_or_clone)
+            }
+            None => None,
+        };
+        let Some(mut graph) = graph else {
             self.blind_spot("graph-of-unknown-origin", call.api);
-            self.graph_created(handle);
+            self.graph_created(handle, call);
             if let Some(graph) = self.graphs.change(handle) {
                 graph.unknown = true;
             }
             return;
         };
-        if self.graphs.full() {
-            self.graphs.remove(handle);
-            self.blind_spot("graphs-beyond-the-limit", call.api);
+        if !self.has_room(handle, call) {
             return;
         }
-        if let Some(known) = self.graphs.get(handle) {
-            if handle != to {
-                // Nodes were added by hand while the capture went on.
-                for node in known.nodes.iter().filter(|_| known.unknown) {
-                    let own = Node {
-                        before: Frontier::new(),
-                        loose: true,
-                        ..node.clone()
-                    };
-                    graph.nodes.push(own);
-                }
-            } else if known.nodes.len() != had {
-                graph.loose = true;
-                graph.unknown = true;
-            }
+        let mut named = Vec::new();
+        let base = graph.nodes.len() as u32;
+        if let Some(known) = self.graphs.get(handle)
+            && known.unknown
+        {
+            // Nodes were added by hand while the capture went on.
+            graph.take_in(known);
+            named = self.graphs.named(known);
         }
         self.graphs.put(handle, graph);
+        for (node, place) in named {
+            self.graphs.name(node, handle, base + place);
+        }
+    }
+
+    /// A capture ends without success, or out of sight: what is left in a graph that was
+    /// there before nobody knows.
+    fn break_off(&mut self, capture: u64) {
+        if let Some(Capture { graph, .. }) = self.captures.close(capture)
+            && let Captured::To(to, id) = graph
+            && let Some(graph) = self.graphs.change_known(to, id)
+        {
+            graph.unknown = true;
+            graph.loose = true;
+            graph.doubted = Sort::ALL.into();
+        }
+    }
+
+    /// Does something with the graph of an open capture.
+    fn with_captured<R>(
+        &mut self,
+        capture: u64,
+        f: impl FnOnce(&mut Self, &mut Graph) -> R,
+    ) -> Option<R> {
+        let (to, id) = match &mut self.captures.open.get_mut(&capture)?.graph {
+            Captured::To(to, id) => (*to, *id),
+            Captured::New(graph) => {
+                let mut graph = std::mem::take(graph);
+                let result = f(self, &mut graph);
+                let back = &mut self.captures.open.get_mut(&capture)?.graph;
+                *back = Captured::New(graph);
+                return Some(result);
+            }
+        };
+        let mut graph = std::mem::take(self.graphs.change_known(to, id)?);
+        let result = f(self, &mut graph);
+        *self.graphs.change(to)? = graph;
+        Some(result)
     }
 
     pub(crate) fn capture_dependencies(
@@ -224,14 +288,10 @@ impl Engine {
             return;
         };
         let number = member.capture;
-        let Some(capture) = self.captures.open.get_mut(&number) else {
+        let places = self.with_captured(number, |engine, graph| engine.places(graph, nodes, call));
+        let Some(places) = places else {
             return;
         };
-        let graph = std::mem::take(&mut capture.graph);
-        let places = self.places(&graph, nodes, call);
-        if let Some(capture) = self.captures.open.get_mut(&number) {
-            capture.graph = graph;
-        }
         if replace && let Some(member) = self.captures.streams.get_mut(&id) {
             member.at.clear();
         }
@@ -244,8 +304,10 @@ impl Engine {
             return false;
         }
         match *action {
-            Action::EventCreated { event } | Action::EventDestroyed { event } => {
-                self.captures.events.remove(&event);
+            Action::EventCreated { event }
+            | Action::EventDestroyed { event }
+            | Action::ContextRecorded { event } => {
+                self.captures.recorded_elsewhere(event);
                 return false;
             }
             Action::StreamDestroyed { stream } => {
@@ -255,7 +317,7 @@ impl Engine {
                     && let Some(open) = self.captures.open.get(&capture)
                     && open.origin == id
                 {
-                    self.captures.close(capture);
+                    self.break_off(capture);
                 }
                 return false;
             }
@@ -347,22 +409,21 @@ impl Engine {
             return false;
         };
         let number = member.capture;
-        let Some(capture) = self.captures.open.get_mut(&number) else {
-            return false;
-        };
-        if capture.graph.nodes.len() >= Graphs::MOST_NODES {
-            capture.graph.unknown = true;
-            self.blind_spot("graphs-beyond-the-limit", call.api);
-            return true;
+        let before = member.at.clone();
+        let place = self.with_captured(number, |engine, graph| {
+            if graph.nodes.len() >= Graphs::MOST_NODES {
+                graph.unknown = true;
+                engine.blind_spot("graphs-beyond-the-limit", call.api);
+                return None;
+            }
+            let work = work(engine, graph, op);
+            Some(graph.push(op, work, before))
+        });
+        if let Some(place) = place.flatten()
+            && let Some(member) = self.captures.streams.get_mut(&id)
+        {
+            member.at = Frontier::from_slice(&[place]);
         }
-        let before = std::mem::take(&mut member.at);
-        let mut graph = std::mem::take(&mut capture.graph);
-        let work = work(self, &mut graph, op);
-        let place = graph.push(op, work, before);
-        if let Some(capture) = self.captures.open.get_mut(&number) {
-            capture.graph = graph;
-        }
-        self.captures.join(id, number, &[place]);
         true
     }
 
@@ -413,7 +474,7 @@ impl Engine {
             Action::HostFunctionEnqueued { token, .. } => Work::Host(Some(token)),
             Action::Allocated { address, size, .. } => allocate(graph, address, size, op),
             Action::NodeCaptured { ref work, .. } => self.work_of(graph, work, op, call),
-            Action::GraphLaunched { exec, .. } => self.launched_in_capture(exec, call),
+            Action::GraphLaunched { exec, .. } => self.launched_in_capture(graph, exec, call),
             Action::ValueWritten { .. } | Action::ValueWaited { .. } => {
                 self.work_of(graph, &NodeWork::Unknown, op, call)
             }

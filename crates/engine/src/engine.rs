@@ -404,7 +404,23 @@ impl Engine {
                 self.order.start_host_function(token, op);
             }
             Action::BlindSpot { kind, example } => self.count_blind_spot(kind, example),
-            _ => self.take_in_graphs(call, action, found),
+            Action::CaptureBegun { .. }
+            | Action::CaptureEnded { .. }
+            | Action::NodeCaptured { .. }
+            | Action::CaptureDependencies { .. }
+            | Action::GraphCreated { .. }
+            | Action::GraphDestroyed { .. }
+            | Action::GraphCloned { .. }
+            | Action::NodeFoundInClone { .. }
+            | Action::NodeAdded { .. }
+            | Action::NodeRemoved { .. }
+            | Action::NodeChanged { .. }
+            | Action::EdgesChanged { .. }
+            | Action::GraphInstantiated { .. }
+            | Action::ExecUpdated { .. }
+            | Action::ExecDestroyed { .. }
+            | Action::NodeEnabled { .. }
+            | Action::GraphLaunched { .. } => self.take_in_graphs(call, action, found),
         }
     }
 
@@ -434,7 +450,7 @@ impl Engine {
                 ref nodes,
                 replace,
             } => self.capture_dependencies(call, stream, nodes, replace),
-            Action::GraphCreated { graph } => self.graph_created(graph),
+            Action::GraphCreated { graph } => self.graph_created(graph, call),
             Action::GraphDestroyed { graph } => self.graphs.remove(graph),
             Action::GraphCloned { graph, from } => self.graph_cloned(graph, from, call),
             Action::NodeFoundInClone {
@@ -647,17 +663,7 @@ impl Engine {
         if found.is_empty()
             && let (Some(id), Some(live)) = (holder, live)
         {
-            rules::check_free(&free, live, &mut found);
-            if found.is_empty() && self.order.leans() {
-                let strict = Free {
-                    strict: true,
-                    ..free
-                };
-                rules::check_free(&strict, live, &mut found);
-                for violation in &mut found {
-                    *violation = violation.leaning();
-                }
-            }
+            rules::judge_free(free, live, &mut found);
             // The C library's free takes the pages, not the registration.
             if kind != FreeKind::Libc {
                 self.memory.leave(id);
@@ -1143,10 +1149,14 @@ fn here(call: &Call) -> Scope {
     Scope::Context(call.device, call.context)
 }
 
-/// Adds a violation unless this operation broke the same rule on the same block.
+/// Adds a violation unless its operation broke the same rule on the same block.
 pub(crate) fn push_once(found: &mut Vec<Violation>, reported: usize, violation: Violation) {
     let base = |violation: &Violation| violation.block.map(|block| block.address);
-    let same = |known: &Violation| known.rule == violation.rule && base(known) == base(&violation);
+    let same = |known: &Violation| {
+        known.rule == violation.rule
+            && known.at.sequence == violation.at.sequence
+            && base(known) == base(&violation)
+    };
     if !found[reported..].iter().any(same) {
         found.push(violation);
     }

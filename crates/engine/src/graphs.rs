@@ -49,6 +49,10 @@ pub(crate) enum Sort {
     Fill,
 }
 
+impl Sort {
+    pub(crate) const ALL: [Self; 3] = [Self::Kernel, Self::Copy, Self::Fill];
+}
+
 /// What a node does.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
@@ -70,8 +74,7 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// Which sort of touches are not known any more where a node of unknown origin gets
-    /// this work.
+    /// Of which sort its touches are, if it has any.
     pub(crate) fn sort(&self) -> Option<Sort> {
         match self {
             Self::Touches(sort, _) => Some(*sort),
@@ -86,7 +89,7 @@ pub(crate) struct Node {
     /// The call that captured or added it, or changed it last.
     pub(crate) op: OpRef,
     pub(crate) work: Arc<Work>,
-    /// The nodes that it comes after.
+    /// The nodes that it comes after, and maybe some that are gone.
     pub(crate) before: SmallVec<[u32; 2]>,
     /// Its place among the others is not known.
     pub(crate) loose: bool,
@@ -111,6 +114,8 @@ pub(crate) struct Graph {
     pub(crate) allocations: Vec<GraphAllocation>,
     /// The handles of its nodes, as far as they are known.
     handles: Vec<Handle>,
+    /// How deep child graphs lie in each other in it.
+    pub(crate) depth: u32,
     /// Its edges are not all known.
     pub(crate) loose: bool,
     /// Not all of its nodes are known.
@@ -140,9 +145,43 @@ impl Graph {
         place
     }
 
+    /// Takes in the nodes of another graph, in an order that nobody knows.
+    pub(crate) fn take_in(&mut self, other: &Self) {
+        let base = self.allocations.len() as u32;
+        let behind = |bound: Bound| match bound {
+            Bound::Inside(place) => Bound::Inside(place + base),
+            bound => bound,
+        };
+        self.allocations.extend_from_slice(&other.allocations);
+        self.depth = self.depth.max(other.depth);
+        for sort in &other.doubted {
+            if !self.doubted.contains(sort) {
+                self.doubted.push(*sort);
+            }
+        }
+        for node in &other.nodes {
+            let mut node = Node {
+                before: SmallVec::new(),
+                loose: true,
+                ..node.clone()
+            };
+            match Arc::make_mut(&mut node.work) {
+                Work::Allocate(place) => *place += base,
+                Work::Free { bound, .. } => *bound = behind(*bound),
+                Work::Touches(_, touches) => {
+                    for touch in touches {
+                        touch.bound = behind(touch.bound);
+                    }
+                }
+                _ => {}
+            }
+            self.nodes.push(node);
+        }
+    }
+
     /// All nodes so far, for one that comes after nobody knows which.
     pub(crate) fn everything(&self) -> SmallVec<[u32; 2]> {
-        let mut last: Vec<bool> = vec![true; self.nodes.len()];
+        let mut last: Vec<bool> = self.nodes.iter().map(|node| !node.gone).collect();
         for before in self.nodes.iter().flat_map(|node| &node.before) {
             last[*before as usize] = false;
         }
@@ -151,14 +190,21 @@ impl Graph {
     }
 
     /// Whether the two have nodes of the same sorts with the same edges, place by place.
-    pub(crate) fn is_like(&self, other: &Self) -> bool {
+    pub(crate) fn is_like(&self, other_graph: &Self) -> bool {
         let alike = |(one, other): (&Node, &Node)| {
-            one.before == other.before
+            self.edges(one).eq(other_graph.edges(other))
                 && one.gone == other.gone
                 && std::mem::discriminant(&*one.work) == std::mem::discriminant(&*other.work)
                 && one.work.sort() == other.work.sort()
         };
-        self.nodes.len() == other.nodes.len() && self.nodes.iter().zip(&other.nodes).all(alike)
+        self.nodes.len() == other_graph.nodes.len()
+            && self.nodes.iter().zip(&other_graph.nodes).all(alike)
+    }
+
+    /// The nodes right before one of this graph that are there.
+    fn edges<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = &'a u32> {
+        let there = |before: &&u32| !self.nodes[**before as usize].gone;
+        node.before.iter().filter(there)
     }
 
     fn has(&self, sort: Sort) -> bool {
@@ -178,13 +224,16 @@ impl Graph {
     }
 }
 
+impl GraphAllocation {
+    pub(crate) fn holds(&self, address: u64) -> bool {
+        let end = self.address.saturating_add(self.size.max(1));
+        (self.address..end).contains(&address)
+    }
+}
+
 /// The newest of the allocations that holds `address`.
 pub(crate) fn holding(allocations: &[GraphAllocation], address: u64) -> Option<u32> {
-    let inside = |allocation: &GraphAllocation| {
-        let end = allocation.address.saturating_add(allocation.size.max(1));
-        (allocation.address..end).contains(&address)
-    };
-    let place = allocations.iter().rposition(inside)?;
+    let place = allocations.iter().rposition(|made| made.holds(address))?;
     Some(place as u32)
 }
 
@@ -209,6 +258,8 @@ pub(crate) struct Graphs {
     made: u64,
     /// Host memory that nodes use was given back at some time.
     pub(crate) lost_host_memory: bool,
+    /// The last launch of what is not all known, which may have allocated anything.
+    pub(crate) unknown_launch: u64,
 }
 
 impl Graphs {
@@ -218,11 +269,19 @@ impl Graphs {
     const MOST: usize = 1 << 12;
     /// Nodes kept of them all.
     const MOST_KEPT: usize = 1 << 20;
+    /// How deep child graphs may lie in each other: they are gone through, and dropped, by
+    /// recursion.
+    const DEEPEST: u32 = 64;
     const LEAST_SWEPT: usize = 1 << 10;
 
-    pub(crate) fn new_graph(&mut self) -> Graph {
+    /// A number that is given out once.
+    pub(crate) fn number(&mut self) -> u64 {
         self.made += 1;
-        Graph::new(self.made)
+        self.made
+    }
+
+    pub(crate) fn new_graph(&mut self) -> Graph {
+        Graph::new(self.number())
     }
 
     pub(crate) fn get(&self, graph: Handle) -> Option<&Arc<Graph>> {
@@ -270,7 +329,22 @@ impl Graphs {
         self.graphs.get_mut(&graph).map(Arc::make_mut)
     }
 
-    fn name(&mut self, node: Handle, graph: Handle, place: u32) {
+    /// The known nodes of a graph, with their places.
+    pub(crate) fn named(&self, graph: &Graph) -> Vec<(Handle, u32)> {
+        let place = |node: &Handle| {
+            let &(_, id, place) = self.nodes.get(node)?;
+            (id == graph.id).then_some((*node, place))
+        };
+        graph.handles.iter().filter_map(place).collect()
+    }
+
+    /// The graph of this handle, if it is still the one of this identity.
+    pub(crate) fn change_known(&mut self, graph: Handle, id: u64) -> Option<&mut Graph> {
+        let graph = self.graphs.get_mut(&graph)?;
+        (graph.id == id).then(|| Arc::make_mut(graph))
+    }
+
+    pub(crate) fn name(&mut self, node: Handle, graph: Handle, place: u32) {
         if let Some(of) = self.graphs.get_mut(&graph) {
             let of = Arc::make_mut(of);
             of.handles.push(node);
@@ -298,12 +372,13 @@ impl Graphs {
     }
 
     /// Forgets the owners that neither these nor any kept node names.
-    fn sweep(&mut self, mut used: FxHashSet<Owner>) {
+    fn sweep(&mut self, mut used: UsedOwners) {
         let graphs = self.graphs.values().flat_map(|graph| &graph.nodes);
         let execs = self.execs.values().flatten().flat_map(|exec| exec.works());
         for work in graphs.map(|node| &node.work).chain(execs) {
-            owners_in(work, &mut used);
+            used.add(work);
         }
+        let used = used.owners;
         self.owners.retain(|owner, _| used.contains(owner));
         self.sweep_at = 2 * self.owners.len();
     }
@@ -337,20 +412,32 @@ fn owner_of(allocation: &Allocation) -> Owner {
     (allocation.birth.op.sequence, allocation.address)
 }
 
-fn owners_in(work: &Work, used: &mut FxHashSet<Owner>) {
-    match work {
-        Work::Touches(_, touches) => {
-            used.extend(touches.iter().filter_map(|touch| match touch.bound {
-                Bound::Outside(owner) => Some(owner),
-                Bound::Nothing | Bound::Inside(_) => None,
-            }));
-        }
-        Work::Child(graph) => {
-            for node in &graph.nodes {
-                owners_in(&node.work, used);
+/// The owners that nodes name.
+#[derive(Debug, Default)]
+struct UsedOwners {
+    owners: FxHashSet<Owner>,
+    /// The child graphs gone through: one may be the child of many.
+    children: FxHashSet<*const Graph>,
+}
+
+impl UsedOwners {
+    fn add(&mut self, work: &Work) {
+        match work {
+            Work::Touches(_, touches) => {
+                (self.owners).extend(touches.iter().filter_map(|touch| match touch.bound {
+                    Bound::Outside(owner) => Some(owner),
+                    Bound::Nothing | Bound::Inside(_) => None,
+                }));
             }
+            Work::Child(graph) => {
+                if self.children.insert(Arc::as_ptr(graph)) {
+                    for node in &graph.nodes {
+                        self.add(&node.work);
+                    }
+                }
+            }
+            _ => {}
         }
-        _ => {}
     }
 }
 
@@ -460,8 +547,8 @@ impl Engine {
             NodeWork::EventWait { event } => Work::Wait(*event),
             NodeWork::Allocate { address, size } => allocate(graph, *address, *size, op),
             NodeWork::Free { address } => self.free_work(graph, *address),
-            NodeWork::Child { graph: child } => match self.graphs.get(*child) {
-                Some(child) => Work::Child(child.clone()),
+            NodeWork::Child { graph: child } => match self.graphs.get(*child).cloned() {
+                Some(child) => self.child_work(graph, child, call),
                 None => {
                     self.blind_spot("graph-of-unknown-origin", call.api);
                     Work::Unknown
@@ -476,6 +563,17 @@ impl Engine {
                 Work::Unknown
             }
         }
+    }
+
+    /// What a node of `graph` does that another graph is put into as it is now.
+    pub(crate) fn child_work(&mut self, graph: &mut Graph, child: Arc<Graph>, call: &Call) -> Work {
+        let depth = child.depth + 1;
+        if depth > Graphs::DEEPEST {
+            self.blind_spot("graph-too-deep", call.api);
+            return Work::Unknown;
+        }
+        graph.depth = graph.depth.max(depth);
+        Work::Child(child)
     }
 
     pub(crate) fn free_work(&mut self, graph: &Graph, address: u64) -> Work {
@@ -495,8 +593,9 @@ impl Engine {
     ) -> SmallVec<[u32; 2]> {
         let mut places = SmallVec::new();
         for node in nodes {
-            match self.graphs.node(*node) {
-                Some((_, id, place)) if id == graph.id => places.push(place),
+            // `graph` may be out of the table.
+            match self.graphs.nodes.get(node) {
+                Some(&(_, id, place)) if id == graph.id => places.push(place),
                 _ => {
                     self.blind_spot("graph-node-of-unknown-origin", call.api);
                     return graph.everything();
@@ -506,10 +605,18 @@ impl Engine {
         places
     }
 
-    pub(crate) fn graph_created(&mut self, handle: Handle) {
-        if self.graphs.full() {
+    /// Whether one more graph may be kept; if not, what had the handle is forgotten.
+    pub(crate) fn has_room(&mut self, handle: Handle, call: &Call) -> bool {
+        let full = self.graphs.full();
+        if full {
             self.graphs.remove(handle);
-            self.blind_spot("graphs-beyond-the-limit", NameId::default());
+            self.blind_spot("graphs-beyond-the-limit", call.api);
+        }
+        !full
+    }
+
+    pub(crate) fn graph_created(&mut self, handle: Handle, call: &Call) {
+        if !self.has_room(handle, call) {
             return;
         }
         let graph = self.graphs.new_graph();
@@ -522,13 +629,11 @@ impl Engine {
             self.blind_spot("graph-of-unknown-origin", call.api);
             return;
         };
-        if self.graphs.full() {
-            self.graphs.remove(handle);
-            self.blind_spot("graphs-beyond-the-limit", NameId::default());
+        if !self.has_room(handle, call) {
             return;
         }
         let graph = Graph {
-            id: self.graphs.new_graph().id,
+            id: self.graphs.number(),
             handles: Vec::new(),
             ..Graph::clone(&from)
         };
@@ -570,6 +675,7 @@ impl Engine {
             place = Some(graph.push(op, work, before));
         } else {
             graph.unknown = true;
+            self.blind_spot("graphs-beyond-the-limit", call.api);
         }
         if let Some(of) = self.graphs.change(handle) {
             *of = graph;
@@ -581,11 +687,11 @@ impl Engine {
 
     /// The graph of this handle. One that was not seen to be made is that of a capture that
     /// has not ended, or of a child node.
-    fn graph_to_build(&mut self, handle: Handle, call: &Call) -> Option<Arc<Graph>> {
+    pub(crate) fn graph_to_build(&mut self, handle: Handle, call: &Call) -> Option<Arc<Graph>> {
         self.sweep_owners();
         if self.graphs.get(handle).is_none() {
             self.blind_spot("graph-of-unknown-origin", call.api);
-            self.graph_created(handle);
+            self.graph_created(handle, call);
             let graph = self.graphs.change(handle)?;
             graph.unknown = true;
             graph.loose = true;
@@ -599,13 +705,11 @@ impl Engine {
             return;
         };
         if let Some(graph) = self.graphs.change(graph) {
-            // Its edges go with it, and order nothing.
+            // Its edges go with it, and order nothing; those from it are passed over from now
+            // on.
             let removed = &mut graph.nodes[place as usize];
             removed.gone = true;
             removed.before.clear();
-            for node in &mut graph.nodes {
-                node.before.retain(|before| *before != place);
-            }
         }
         self.graphs.nodes.remove(&node);
     }
@@ -674,9 +778,9 @@ impl Engine {
         if self.graphs.owners.len() <= self.graphs.sweep_at.max(Graphs::LEAST_SWEPT) {
             return;
         }
-        let mut used: FxHashSet<Owner> = FxHashSet::default();
+        let mut used = UsedOwners::default();
         for node in self.captures.nodes() {
-            owners_in(&node.work, &mut used);
+            used.add(&node.work);
         }
         self.graphs.sweep(used);
     }
@@ -691,7 +795,7 @@ pub(crate) fn allocate(graph: &mut Graph, address: u64, size: u64, op: OpRef) ->
 }
 
 /// The call that made a node, with the kernel's name.
-fn node_op(op: OpRef, work: &NodeWork) -> OpRef {
+pub(crate) fn node_op(op: OpRef, work: &NodeWork) -> OpRef {
     let kernel = match work {
         NodeWork::Kernel { kernel, .. } => *kernel,
         _ => NameId::default(),

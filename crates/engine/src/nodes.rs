@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use streamcheck_model::MemoryKind;
+use streamcheck_model::{FreeKind, MemoryKind};
 
 use crate::clock::{Epoch, Slot, Time};
-use crate::engine::Engine;
-use crate::graphs::{Bound, Graph, GraphAllocation, Graphs, NodeTouch, Work, holding};
+use crate::engine::{Engine, push_once};
+use crate::graphs::{Bound, Graph, GraphAllocation, Graphs, Node, NodeTouch, Sort, Work, holding};
 use crate::op::{Access, OpRef};
 use crate::rules::RuleCode;
 use crate::rules::violation::{Block, Violation};
@@ -35,26 +35,13 @@ pub(crate) struct Flat {
 }
 
 impl Flat {
-    /// What a touch of this node is to the executable graph.
-    pub(crate) fn bound(&self, touch: &NodeTouch, allocations: &[GraphAllocation]) -> Bound {
-        match touch.bound {
+    /// What memory is to the executable graph that was `bound` in the node's own.
+    pub(crate) fn bound(&self, bound: Bound, address: u64, all: &[GraphAllocation]) -> Bound {
+        match bound {
             Bound::Inside(place) => Bound::Inside(place + self.base),
             Bound::Outside(owner) => Bound::Outside(owner),
             // A child graph may use what its parent allocates.
-            Bound::Nothing => match holding(allocations, touch.footprint.address()) {
-                Some(place) => Bound::Inside(place),
-                None => Bound::Nothing,
-            },
-        }
-    }
-
-    pub(crate) fn free_bound(&self, address: u64, bound: Bound, all: &[GraphAllocation]) -> Bound {
-        match bound {
-            Bound::Inside(place) => Bound::Inside(place + self.base),
-            _ => match holding(all, address) {
-                Some(place) => Bound::Inside(place),
-                None => Bound::Nothing,
-            },
+            Bound::Nothing => holding(all, address).map_or(Bound::Nothing, Bound::Inside),
         }
     }
 
@@ -76,6 +63,8 @@ pub(crate) struct Nodes {
     pub(crate) allocations: Vec<GraphAllocation>,
     /// Not all nodes are there.
     pub(crate) unknown: bool,
+    /// What nodes of these sorts touch is not known.
+    pub(crate) doubted: SmallVec<[Sort; 3]>,
 }
 
 /// How deep child graphs and bodies lie in each other.
@@ -101,6 +90,9 @@ impl Nodes {
         let base = self.allocations.len() as u32;
         self.allocations.extend_from_slice(&graph.allocations);
         self.unknown |= graph.unknown;
+        for sort in &graph.doubted {
+            self.doubt(*sort);
+        }
         let (sorted, cyclic) = sorted(graph);
         let loose = loose || graph.loose || cyclic;
         let mut places: Vec<Option<u32>> = vec![None; graph.nodes.len()];
@@ -165,6 +157,12 @@ impl Nodes {
         places
     }
 
+    pub(crate) fn doubt(&mut self, sort: Sort) {
+        if !self.doubted.contains(&sort) {
+            self.doubted.push(sort);
+        }
+    }
+
     fn push(&mut self, flat: Flat) -> u32 {
         self.list.push(flat);
         self.list.len() as u32 - 1
@@ -177,8 +175,9 @@ fn sorted(graph: &Graph) -> (Vec<u32>, bool) {
     let nodes = &graph.nodes;
     let there = |place: &u32| !nodes[*place as usize].gone;
     let all = (0..nodes.len() as u32).filter(there);
-    let backward = |(place, node): (usize, &crate::graphs::Node)| {
-        node.before.iter().any(|before| *before as usize >= place)
+    let backward = |(place, node): (usize, &Node)| {
+        let later = |before: &&u32| **before as usize >= place;
+        node.before.iter().filter(later).any(there)
     };
     if !nodes.iter().enumerate().any(backward) {
         return (all.collect(), false);
@@ -186,11 +185,9 @@ fn sorted(graph: &Graph) -> (Vec<u32>, bool) {
     let mut after: Vec<SmallVec<[u32; 2]>> = vec![SmallVec::new(); nodes.len()];
     let mut open: Vec<usize> = vec![0; nodes.len()];
     for (place, node) in nodes.iter().enumerate() {
-        open[place] = node.before.len();
-        for before in &node.before {
-            if let Some(after) = after.get_mut(*before as usize) {
-                after.push(place as u32);
-            }
+        for before in node.before.iter().copied().filter(there) {
+            open[place] += 1;
+            after[before as usize].push(place as u32);
         }
     }
     let mut ready: Vec<u32> = (0..)
@@ -208,13 +205,7 @@ fn sorted(graph: &Graph) -> (Vec<u32>, bool) {
         }
     }
     let cyclic = ready.len() < nodes.len();
-    if cyclic {
-        let mut placed = vec![false; nodes.len()];
-        for place in &ready {
-            placed[*place as usize] = true;
-        }
-        ready.extend((0..nodes.len() as u32).filter(|place| !placed[*place as usize]));
-    }
+    ready.extend((0..nodes.len() as u32).filter(|place| open[*place as usize] != 0));
     ready.retain(|place| there(place));
     (ready, cyclic)
 }
@@ -315,24 +306,30 @@ impl Engine {
             if let Some(allocation) = node.allocates() {
                 lives[allocation as usize].node = Some(place);
             }
+        }
+        for (place, node) in (0..).zip(&nodes.list).filter(|(_, node)| certain(node)) {
             if let Work::Free { address, bound } = *node.work
-                && let Bound::Inside(allocation) =
-                    node.free_bound(address, bound, &nodes.allocations)
+                && let Bound::Inside(allocation) = node.bound(bound, address, &nodes.allocations)
+                && !is_of_another(nodes, &lives, &clocks, (place, address), allocation)
             {
                 lives[allocation as usize].frees.push(place);
             }
         }
         let mut shadows: FxHashMap<(u8, u64, u64), Shadow> = FxHashMap::default();
         for (place, node) in (0..).zip(&nodes.list).filter(|(_, node)| certain(node)) {
-            let Work::Touches(_, touches) = &*node.work else {
+            let Work::Touches(sort, touches) = &*node.work else {
                 continue;
             };
+            if nodes.doubted.contains(sort) {
+                continue;
+            }
             let first = found.len();
             for touch in touches {
                 if found.len() >= most {
                     return;
                 }
-                let bound = node.bound(touch, &nodes.allocations);
+                let address = touch.footprint.address();
+                let bound = node.bound(touch.bound, address, &nodes.allocations);
                 let Some((key, block)) = self.block_inside(nodes, bound, touch) else {
                     continue;
                 };
@@ -341,6 +338,9 @@ impl Engine {
                     op: node.op,
                 };
                 if let Bound::Inside(allocation) = bound {
+                    if is_of_another(nodes, &lives, &clocks, (place, address), allocation) {
+                        continue;
+                    }
                     let life = &mut lives[allocation as usize];
                     life.used = true;
                     if outside_its_life(life, &clocks, nodes, (place, block), found, first) {
@@ -361,6 +361,7 @@ impl Engine {
             }
         }
         for (allocation, life) in nodes.allocations.iter().zip(&lives) {
+            freed_twice(allocation, life, &clocks, nodes, found);
             let Some(birth) = life.node.filter(|_| !life.used) else {
                 continue;
             };
@@ -393,6 +394,53 @@ impl Engine {
                 ((2, block.address, 0), block.into())
             }
         })
+    }
+}
+
+/// Whether a node means the memory of another allocation node than the newest of that
+/// address: the edges put it behind that one, and not behind the newest.
+fn is_of_another(
+    nodes: &Nodes,
+    lives: &[Life],
+    clocks: &Clocks,
+    (place, address): (u32, u64),
+    newest: u32,
+) -> bool {
+    let known = |life: &Life| life.node.is_some_and(|birth| clocks.before(birth, place));
+    let lies_there = |(made, life): (&GraphAllocation, &Life)| made.holds(address) && known(life);
+    !known(&lives[newest as usize]) && nodes.allocations.iter().zip(lives).any(lies_there)
+}
+
+/// Reports the nodes that free what another node of the graph frees.
+fn freed_twice(
+    allocation: &GraphAllocation,
+    life: &Life,
+    clocks: &Clocks,
+    nodes: &Nodes,
+    found: &mut Vec<Violation>,
+) {
+    let Some(birth) = life.node else {
+        return;
+    };
+    let mut frees = life
+        .frees
+        .iter()
+        .filter(|free| clocks.before(birth, **free));
+    let Some(first) = frees.next() else {
+        return;
+    };
+    for again in frees {
+        let op = |node: u32| nodes.list[node as usize].op;
+        found.push(Violation {
+            address: allocation.address,
+            free: Some(FreeKind::Async),
+            ..inside(
+                RuleCode::SC106,
+                op(*again),
+                made_inside(allocation),
+                op(*first),
+            )
+        });
     }
 }
 
@@ -454,18 +502,5 @@ fn nowhere(op: OpRef) -> Access {
     Access {
         epoch: Epoch { slot: 0, time: 0 },
         op,
-    }
-}
-
-/// Adds a violation unless this node broke the same rule on the same block.
-fn push_once(found: &mut Vec<Violation>, first: usize, violation: Violation) {
-    let base = |violation: &Violation| violation.block.map(|block| block.address);
-    let same = |known: &Violation| {
-        known.rule == violation.rule
-            && known.at.sequence == violation.at.sequence
-            && base(known) == base(&violation)
-    };
-    if !found[first..].iter().any(same) {
-        found.push(violation);
     }
 }

@@ -10,14 +10,14 @@ use smallvec::SmallVec;
 use streamcheck_model::{Call, FreeKind, Handle, MemoryKind, Mode, NodeWork, StackId, StreamRef};
 
 use crate::clock::Frontier;
-use crate::engine::{Engine, Touch};
-use crate::graphs::{Bound, Graph, GraphAllocation, Graphs, Owner, Sort, Work, sort_of};
+use crate::engine::{Engine, Touch, push_once};
+use crate::graphs::{Bound, Graph, GraphAllocation, Graphs, Owner, Sort, Work, node_op, sort_of};
 use crate::memory::{Allocation, BlockId, Lease, Memory};
 use crate::nodes::Nodes;
 use crate::op::{Access, OpRef};
-use crate::order::{Order, StreamId};
+use crate::order::{Order, StreamId, Waited};
 use crate::rules::violation::{Free, Violation};
-use crate::rules::{self, RuleCode, sc110_graph_lifetime};
+use crate::rules::{self, RuleCode, sc106_invalid_free, sc110_graph_lifetime};
 use crate::shadow::Footprint;
 
 /// What the nodes of an executable graph do to one piece of memory, taken together.
@@ -62,7 +62,9 @@ fn put_down(order: &Order, block: &mut Allocation, exec: &Exec, lease: &Lease) -
     let since = |launch: &&Access| launch.op.sequence > lease.launch;
     let mut forgotten = 0;
     for touch in &lease.touches {
-        let touch = &exec.plan.touches[*touch as usize];
+        let Some(touch) = exec.plan.touches.get(*touch as usize) else {
+            continue;
+        };
         for launch in exec.launches.iter().filter(since) {
             block.used(touch.at(*launch));
         }
@@ -103,6 +105,14 @@ struct Plan {
     unknown: bool,
 }
 
+impl Plan {
+    /// What a touch begins at.
+    fn address(&self, touch: u32) -> Option<u64> {
+        let touch = self.touches.get(touch as usize)?;
+        Some(touch.footprint.address())
+    }
+}
+
 /// An executable graph.
 #[derive(Debug)]
 pub(crate) struct Exec {
@@ -114,10 +124,9 @@ pub(crate) struct Exec {
     changed: bool,
     /// Nodes changed since the last launch.
     stale: bool,
-    /// What nodes of these sorts touch is not known.
-    doubted: SmallVec<[Sort; 3]>,
     plan: Plan,
-    /// Its handle, and a number that is never given out twice.
+    /// Its handle, and its plan's number, which is never given out twice: a lease of another
+    /// plan is none of this.
     pub(crate) id: (Handle, u64),
     /// All up to its last launch.
     last: Option<Frontier>,
@@ -142,9 +151,8 @@ impl Exec {
 
     fn new(graphs: &mut Graphs, handle: Handle, source: Arc<Graph>, auto_free: bool) -> Self {
         Self {
-            id: (handle, graphs.new_graph().id),
+            id: (handle, 0),
             nodes: Nodes::of(graphs, &source),
-            doubted: source.doubted.clone(),
             source,
             auto_free,
             changed: false,
@@ -160,6 +168,9 @@ impl Exec {
     /// Puts the nodes in a row again; those switched off stay so.
     fn lay_again(&mut self, graphs: &Graphs) {
         let old = std::mem::replace(&mut self.nodes, Nodes::of(graphs, &self.source));
+        for sort in old.doubted {
+            self.nodes.doubt(sort);
+        }
         for (before, now) in old.places.iter().zip(&self.nodes.places) {
             if let (Some(before), Some(now)) = (before, now) {
                 let enabled = old.list[*before as usize].enabled;
@@ -168,7 +179,8 @@ impl Exec {
         }
     }
 
-    fn plan(&mut self) {
+    fn plan(&mut self, graphs: &mut Graphs) {
+        self.id.1 = graphs.number();
         let mut plan = Plan {
             unknown: self.nodes.unknown,
             ..Plan::default()
@@ -184,11 +196,11 @@ impl Exec {
                         Sort::Kernel => plan.kernels += 1,
                         Sort::Copy | Sort::Fill => plan.copies += 1,
                     }
-                    if self.doubted.contains(sort) {
+                    if self.nodes.doubted.contains(sort) {
                         continue;
                     }
                     for touch in touches {
-                        let bound = node.bound(touch, all);
+                        let bound = node.bound(touch.bound, touch.footprint.address(), all);
                         let key = |mode| (touch.footprint, bound, mode, node.possible);
                         if seen.contains(&key(Mode::Write)) || !seen.insert(key(touch.mode)) {
                             continue;
@@ -208,7 +220,7 @@ impl Exec {
                     made.extend(node.allocates().filter(|_| !node.possible));
                 }
                 Work::Free { address, bound } if !node.possible => {
-                    match node.free_bound(*address, *bound, all) {
+                    match node.bound(*bound, *address, all) {
                         Bound::Inside(place) => freed[place as usize] = true,
                         _ => plan.frees.push((*address, node.op)),
                     }
@@ -262,7 +274,7 @@ impl Engine {
 
     fn judged(&mut self, mut exec: Exec, found: &mut Vec<Violation>) -> Exec {
         self.judge_inside(&exec.nodes, found);
-        exec.plan();
+        exec.plan(&mut self.graphs);
         exec
     }
 
@@ -286,7 +298,7 @@ impl Engine {
         if new.source.id != old.source.id {
             let id = match new.source.is_like(&old.source) {
                 true => old.source.id,
-                false => self.graphs.new_graph().id,
+                false => self.graphs.number(),
             };
             Arc::make_mut(&mut new.source).id = id;
         }
@@ -320,25 +332,23 @@ impl Engine {
             self.blind_spot("graph-of-unknown-origin", call.api);
             return;
         };
-        let kernel = match work {
-            NodeWork::Kernel { kernel, .. } => *kernel,
-            _ => op.kernel,
-        };
-        let op = OpRef { kernel, ..op };
+        let op = node_op(op, work);
         exec.stale = true;
         match place {
             Some((place, listed)) => {
                 // What it allocates itself is found by the executable graph's own list.
-                let mut nothing = Graph::default();
-                let mut work = self.work_of(&mut nothing, work, op, call);
+                let mut alone = Graph::default();
+                let mut work = self.work_of(&mut alone, work, op, call);
                 if matches!(work, Work::Allocate(_) | Work::Free { .. }) {
                     work = Work::Unknown;
                 }
                 let child = matches!(work, Work::Child(_));
                 let work = Arc::new(work);
-                let source = &mut Arc::make_mut(&mut exec.source).nodes[place as usize];
-                source.work = work.clone();
-                source.op = op;
+                let source = Arc::make_mut(&mut exec.source);
+                source.depth = source.depth.max(alone.depth);
+                let node = &mut source.nodes[place as usize];
+                node.work = work.clone();
+                node.op = op;
                 if child {
                     exec.lay_again(&self.graphs);
                 } else {
@@ -350,10 +360,8 @@ impl Engine {
             None => {
                 exec.changed = true;
                 self.blind_spot("graph-node-of-unknown-origin", call.api);
-                if let Some(sort) = sort_of(work)
-                    && !exec.doubted.contains(&sort)
-                {
-                    exec.doubted.push(sort);
+                if let Some(sort) = sort_of(work) {
+                    exec.nodes.doubt(sort);
                 }
             }
         }
@@ -366,23 +374,19 @@ impl Engine {
             self.blind_spot("graph-of-unknown-origin", call.api);
             return;
         };
-        match place {
-            Some((_, listed)) => {
-                let node = &mut exec.nodes.list[listed as usize];
-                exec.stale |= node.enabled != on;
-                exec.changed = true;
-                node.enabled = on;
-            }
-            None if on => {}
-            None => {
+        exec.changed = true;
+        let Some((_, listed)) = place else {
+            if !on {
                 // Some kernel, copy or fill does nothing any more.
-                exec.doubted = SmallVec::from_iter([Sort::Kernel, Sort::Copy, Sort::Fill]);
+                exec.nodes.doubted = Sort::ALL.into();
                 exec.stale = true;
             }
-        }
-        if place.is_none() {
             self.blind_spot("graph-node-of-unknown-origin", call.api);
-        }
+            return;
+        };
+        let node = &mut exec.nodes.list[listed as usize];
+        exec.stale |= node.enabled != on;
+        node.enabled = on;
     }
 
     pub(crate) fn exec_destroyed(&mut self, exec: Handle) {
@@ -460,9 +464,17 @@ impl Engine {
     }
 
     /// A launch that is captured is a child of the capture's graph.
-    pub(crate) fn launched_in_capture(&mut self, exec: Handle, call: &Call) -> Work {
+    pub(crate) fn launched_in_capture(
+        &mut self,
+        graph: &mut Graph,
+        exec: Handle,
+        call: &Call,
+    ) -> Work {
         match self.graphs.execs.get(&exec).and_then(Option::as_ref) {
-            Some(exec) if !exec.changed => Work::Child(exec.source.clone()),
+            Some(exec) if !exec.changed => {
+                let child = exec.source.clone();
+                self.child_work(graph, child, call)
+            }
             _ => {
                 self.blind_spot("graph-of-unknown-origin", call.api);
                 Work::Unknown
@@ -480,23 +492,28 @@ impl Engine {
         let (id, mut op) = self.on_stream(stream, call);
         let Some(mut exec) = self.graphs.execs.get_mut(&handle).and_then(Option::take) else {
             self.blind_spot("graph-of-unknown-origin", call.api);
+            self.graphs.unknown_launch = op.sequence;
             self.order.submit(id, op);
             return;
         };
         if exec.stale {
             self.end_leases(&mut exec);
             self.judge_inside(&exec.nodes, found);
-            exec.plan();
+            exec.plan(&mut self.graphs);
         }
         if exec.plan.unknown {
             self.blind_spot("graph-with-unknown-nodes", call.api);
+            self.graphs.unknown_launch = op.sequence;
             self.order.come_after_everything(id);
         }
         self.launches += exec.plan.kernels;
         self.copies += exec.plan.copies;
         for event in &exec.plan.waits {
             let waited = self.order.wait(id, *event, op);
-            self.waited(waited, op, found);
+            // What the launch itself records, its wait may be for.
+            if !(matches!(waited, Waited::Unrecorded) && exec.plan.records.contains(event)) {
+                self.waited(waited, op, found);
+            }
         }
         if self.may_serialize(id) {
             self.end_leases(&mut exec);
@@ -509,18 +526,26 @@ impl Engine {
         self.serializes(id, op, addresses, found);
         let access = self.order.submit_launch(id, exec.last.as_ref(), op);
         op = access.op;
-        self.launch_allocates(call, id, access, &exec, found);
+        let replayed = Access {
+            op: OpRef {
+                replayed: true,
+                ..op
+            },
+            ..access
+        };
+        self.launch_allocates(call, id, replayed, &exec, found);
         self.launch_touches(id, access, &mut exec, found);
         if self.host_uses.is_some() {
             self.note_launch(access, &exec);
         }
         for (address, node) in &exec.plan.frees {
-            self.launch_frees(id, access, *address, *node, found);
+            self.free_by_launch(id, replayed, *address, Some(*node), found);
         }
         for token in &exec.plan.hosts {
             self.order.enqueue_host_function(*token, id, op);
         }
         for event in &exec.plan.records {
+            self.captures.recorded_elsewhere(*event);
             self.order.record(*event, id, op);
         }
         let last = self.order.frontier(id);
@@ -539,17 +564,10 @@ impl Engine {
         &mut self,
         call: &Call,
         id: StreamId,
-        access: Access,
+        replayed: Access,
         exec: &Exec,
         found: &mut Vec<Violation>,
     ) {
-        let replayed = Access {
-            op: OpRef {
-                replayed: true,
-                ..access.op
-            },
-            ..access
-        };
         for &(made, freed) in &exec.plan.allocations {
             let GraphAllocation { address, size, op } = made;
             self.allocations += 1;
@@ -583,22 +601,6 @@ impl Engine {
         }
     }
 
-    /// A free node whose memory another graph allocated.
-    fn launch_frees(
-        &mut self,
-        id: StreamId,
-        access: Access,
-        address: u64,
-        node: OpRef,
-        found: &mut Vec<Violation>,
-    ) {
-        let op = OpRef {
-            replayed: true,
-            ..access.op
-        };
-        self.free_by_launch(id, Access { op, ..access }, address, Some(node), found);
-    }
-
     fn free_by_launch(
         &mut self,
         id: StreamId,
@@ -608,10 +610,8 @@ impl Engine {
         found: &mut Vec<Violation>,
     ) {
         let first = found.len();
-        let Some(block) = self.memory.find(address) else {
-            return;
-        };
-        self.end_lease(Some(block));
+        let block = self.memory.find(address);
+        self.end_lease(block);
         let judged = Free {
             order: &self.order,
             stream: Some(id),
@@ -620,19 +620,14 @@ impl Engine {
             address,
             strict: false,
         };
-        if let Some(live) = self.memory.as_live(block) {
-            rules::check_free(&judged, live, found);
-            if found.len() == first && self.order.leans() {
-                let strict = Free {
-                    strict: true,
-                    ..judged
-                };
-                rules::check_free(&strict, live, found);
-                for violation in &mut found[first..] {
-                    *violation = violation.leaning();
-                }
-            }
+        if let Some(live) = block.and_then(|block| self.memory.as_live(block)) {
+            rules::judge_free(judged, live, found);
             self.graphs.freed(live, free);
+        } else if node.is_some()
+            && let Some(twice) = sc106_invalid_free::check(&judged, None, &self.memory)
+            && (twice.after).is_some_and(|free| free.op.sequence > self.graphs.unknown_launch)
+        {
+            found.push(twice);
         }
         for violation in &mut found[first..] {
             violation.node = node;
@@ -678,21 +673,25 @@ impl Engine {
         dirty.dedup();
         let reported = found.len();
         let mut rest = &dirty[..];
-        while let Some(&first) = rest.first() {
-            let address = exec.plan.touches[first as usize].footprint.address();
+        while let Some((first, others)) = rest.split_first() {
+            let Some(address) = exec.plan.address(*first) else {
+                rest = others;
+                continue;
+            };
             let block = self.memory.find(address);
             self.end_lease(block);
             let live = block.and_then(|block| self.memory.as_live(block));
             let end = live.map_or(address, Allocation::end);
-            let inside =
-                |touch: &&u32| exec.plan.touches[**touch as usize].footprint.address() < end;
+            let inside = |touch: &&u32| exec.plan.address(**touch).is_some_and(|at| at < end);
             let count = rest.iter().take_while(inside).count().max(1);
             let (group, others) = rest.split_at(count);
             rest = others;
             let before = found.len();
             let mut alone = leases && live.is_some();
             for touch in group {
-                let touch = exec.plan.touches[*touch as usize];
+                let Some(touch) = exec.plan.touches.get(*touch as usize).copied() else {
+                    continue;
+                };
                 alone &= self.launch_touch(id, access, exec, touch, end, reported, found);
             }
             alone &= found.len() == before;
@@ -724,7 +723,7 @@ impl Engine {
     fn note_launch(&mut self, access: Access, exec: &Exec) {
         for touch in &exec.plan.touches {
             let gone = matches!(touch.bound, Bound::Outside(owner) if self.is_gone(owner));
-            if !gone && !exec.doubted.contains(&touch.sort) {
+            if !gone && !exec.nodes.doubted.contains(&touch.sort) {
                 self.note_touch(touch.at(access), &touch.does(), touch.element);
             }
         }
@@ -746,7 +745,7 @@ impl Engine {
         reported: usize,
         found: &mut Vec<Violation>,
     ) -> bool {
-        if exec.doubted.contains(&touch.sort) {
+        if exec.nodes.doubted.contains(&touch.sort) {
             return false;
         }
         let access = touch.at(access);
@@ -835,7 +834,7 @@ impl Engine {
             && let Some(violation) =
                 sc110_graph_lifetime::check(access.op, owned, touch.footprint.address())
         {
-            crate::engine::push_once(found, reported, violation);
+            push_once(found, reported, violation);
         }
     }
 }

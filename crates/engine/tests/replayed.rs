@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use streamcheck_engine::{Engine, Finding, Levels, RuleCode};
 use streamcheck_model::{
     Action, Call, Direction, Flag, FreeKind, Handle, HostMemory, MemoryKind, Mode, NameId,
-    Operation, Outcome, Pointer, Region, StackId, StreamRef, ThreadId,
+    NodeWork, Operation, Outcome, Pointer, Region, StackId, StreamRef, ThreadId,
 };
 
 /// Streams that capture; one more does not.
@@ -125,6 +125,16 @@ struct Run {
     blocks: Vec<(u64, bool)>,
     /// Those that the captured part allocates begin here.
     inside: usize,
+    /// The nodes of the graph built by hand.
+    nodes: Vec<Handle>,
+}
+
+fn kernel(pointers: SmallVec<[Pointer; 6]>) -> NodeWork {
+    NodeWork::Kernel {
+        kernel: NameId(0),
+        pointers,
+        layout_known: true,
+    }
 }
 
 impl Run {
@@ -135,6 +145,7 @@ impl Run {
             events: 0,
             blocks: Vec::new(),
             inside: BLOCKS,
+            nodes: Vec::new(),
         };
         for stream in 0..=OUTSIDE {
             run.apply(Action::StreamCreated {
@@ -201,25 +212,27 @@ impl Run {
         live.get(number % live.len().max(1)).copied()
     }
 
+    fn pointers(&self, pointers: &[(usize, u64, Mode)]) -> SmallVec<[Pointer; 6]> {
+        let pointer = |&(block, offset, mode): &(usize, u64, Mode)| {
+            Some(Pointer {
+                address: self.pick(block)?.1 + offset,
+                mode,
+                shift: 0,
+                sure: false,
+                back: false,
+                element: 0,
+            })
+        };
+        pointers.iter().filter_map(pointer).collect()
+    }
+
     fn take(&mut self, step: &Step, inside: bool) -> Vec<Finding> {
         match *step {
             Step::Launch {
                 stream,
                 ref pointers,
             } => {
-                let pointers: SmallVec<[Pointer; 6]> = pointers
-                    .iter()
-                    .filter_map(|&(block, offset, mode)| {
-                        Some(Pointer {
-                            address: self.pick(block)?.1 + offset,
-                            mode,
-                            shift: 0,
-                            sure: false,
-                            back: false,
-                            element: 0,
-                        })
-                    })
-                    .collect();
+                let pointers = self.pointers(pointers);
                 self.apply(Action::Launched {
                     stream: Self::stream(stream),
                     kernel: NameId(0),
@@ -373,16 +386,43 @@ enum Act {
         block: usize,
     },
     Device,
+    /// A node of the graph built by hand uses something else in later launches.
+    SetNode {
+        node: usize,
+        block: usize,
+        mode: Mode,
+    },
+    EnableNode {
+        node: usize,
+        on: bool,
+    },
+    /// A node of nobody knows which origin is changed.
+    SetUnknown {
+        exec: usize,
+    },
+    /// An executable graph does what the graph that it was made of does, or another.
+    Update {
+        exec: usize,
+        graph: usize,
+    },
 }
+
+/// The executable graph that is built by hand.
+const BY_HAND: usize = 2;
 
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         6 => steps(CAPTURING + 1).prop_map(Act::Step),
-        8 => (0..2usize, prop::sample::select(vec![0, 0, 0, 1, 2, 9]))
+        8 => (0..=BY_HAND, prop::sample::select(vec![0, 0, 0, 1, 2, 9]))
             .prop_map(|(exec, stream)| Act::Replay { exec, stream }),
         1 => (0..8usize, 0..CAPTURING).prop_map(|(block, stream)| Act::Reuse { block, stream }),
         1 => (0..8usize).prop_map(|block| Act::Legacy { block }),
         1 => Just(Act::Device),
+        2 => (0..8usize, 0..8usize, prop::sample::select(vec![Mode::Read, Mode::Write]))
+            .prop_map(|(node, block, mode)| Act::SetNode { node, block, mode }),
+        2 => (0..8usize, any::<bool>()).prop_map(|(node, on)| Act::EnableNode { node, on }),
+        1 => (0..=BY_HAND).prop_map(|exec| Act::SetUnknown { exec }),
+        1 => (0..=BY_HAND, 0..=BY_HAND).prop_map(|(exec, graph)| Act::Update { exec, graph }),
     ]
 }
 
@@ -416,8 +456,70 @@ impl Run {
         });
     }
 
+    /// Builds a graph of kernels in a row, and instantiates it.
+    fn build(&mut self, body: &[Step]) {
+        let (graph, exec) = (
+            Handle(0x5000 + BY_HAND as u64),
+            Handle(0x6000 + BY_HAND as u64),
+        );
+        self.apply(Action::GraphCreated { graph });
+        for step in body {
+            let Step::Launch { pointers, .. } = step else {
+                continue;
+            };
+            let before = self.nodes.last().copied();
+            let node = Handle(0x7000 + self.nodes.len() as u64);
+            self.nodes.push(node);
+            let pointers = self.pointers(pointers);
+            self.apply(Action::NodeAdded {
+                graph,
+                node,
+                dependencies: before.into_iter().collect(),
+                work: kernel(pointers),
+            });
+        }
+        self.apply(Action::GraphInstantiated {
+            exec,
+            graph,
+            auto_free: false,
+        });
+    }
+
     fn act(&mut self, act: &Act) -> Vec<Finding> {
+        let exec_of = |number: usize| Handle(0x6000 + number as u64);
         match *act {
+            Act::SetNode { node, block, mode } => {
+                let pointers = self.pointers(&[(block, 0, mode)]);
+                let Some(&node) = self.nodes.get(node % self.nodes.len().max(1)) else {
+                    return Vec::new();
+                };
+                self.apply(Action::NodeChanged {
+                    exec: exec_of(BY_HAND),
+                    node,
+                    work: kernel(pointers),
+                })
+            }
+            Act::EnableNode { node, on } => {
+                let Some(&node) = self.nodes.get(node % self.nodes.len().max(1)) else {
+                    return Vec::new();
+                };
+                self.apply(Action::NodeEnabled {
+                    exec: exec_of(BY_HAND),
+                    node,
+                    enabled: on,
+                })
+            }
+            Act::SetUnknown { exec } => self.apply(Action::NodeChanged {
+                exec: exec_of(exec),
+                node: Handle(0x7fff),
+                work: NodeWork::Fill {
+                    to: region(0x10_0000, 0),
+                },
+            }),
+            Act::Update { exec, graph } => self.apply(Action::ExecUpdated {
+                exec: exec_of(exec),
+                graph: Handle(0x5000 + graph as u64),
+            }),
             Act::Step(ref step) => self.take(step, false),
             Act::Replay { exec, stream } => {
                 let stream = match stream {
@@ -462,7 +564,7 @@ impl Run {
     fn launch_often(
         mut self,
         exact: bool,
-        bodies: &[Vec<Step>; 2],
+        bodies: &[Vec<Step>; 3],
         acts: &[Act],
     ) -> (Vec<Verdicts>, Vec<u64>) {
         // While a value may yet be waited for, every touch is looked at in every launch.
@@ -477,9 +579,10 @@ impl Run {
                 stream: Self::stream(OUTSIDE),
             });
         }
-        for (number, body) in (0..).zip(bodies) {
+        for (number, body) in (0..).zip(&bodies[..BY_HAND]) {
             self.capture(number, body);
         }
+        self.build(&bodies[BY_HAND]);
         let found = acts.iter().map(|act| Self::verdicts(&self.act(act)));
         let found = found.collect();
         (found, self.engine.counts().to_vec())
@@ -491,7 +594,11 @@ proptest! {
 
     #[test]
     fn what_a_launch_passes_over_would_say_nothing_new(
-        bodies in [prop::collection::vec(body(), 1..8), prop::collection::vec(body(), 1..8)],
+        bodies in [
+            prop::collection::vec(body(), 1..8),
+            prop::collection::vec(body(), 1..8),
+            prop::collection::vec(body(), 1..8),
+        ],
         acts in prop::collection::vec(act(), 1..40),
     ) {
         let exact = Run::new().launch_often(true, &bodies, &acts);

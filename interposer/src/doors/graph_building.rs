@@ -45,6 +45,7 @@ fn destroyed(call: &Call, graph: usize) {
     });
 }
 
+/// Recorded ahead of the real call: see [`Call::ahead`].
 fn removed(call: &Call, node: usize) {
     call.record(Action::NodeRemoved {
         node: Handle(node as u64),
@@ -154,8 +155,8 @@ hooks! { Runtime:
         Call::ahead(hook, origin, |call| destroyed(call, graph), || real(graph))
     }
     /// The node and its edges are gone
-    fn cudaGraphDestroyNode: (node: usize) after(call) {
-        removed(call, node);
+    fn cudaGraphDestroyNode: (node: usize) whole(hook, real, origin) {
+        Call::ahead(hook, origin, |call| removed(call, node), || real(node))
     }
     // Before CUDA 13, the one without `_v2` took no data of edges.
     /// A node of any type
@@ -378,8 +379,8 @@ mod driver {
             Call::ahead(hook, origin, |call| destroyed(call, graph), || real(graph))
         }
         /// The node and its edges are gone
-        fn cuGraphDestroyNode: (node: usize) after(call) {
-            removed(call, node);
+        fn cuGraphDestroyNode: (node: usize) whole(hook, real, origin) {
+            Call::ahead(hook, origin, |call| removed(call, node), || real(node))
         }
         /// A node of any type
         fn cuGraphAddNode: (

@@ -7,7 +7,8 @@ use crate::hook::{Hook, hooks};
 use crate::recorder;
 use crate::thread::Origin;
 
-/// A launch. It is recorded before the real call where that may not return.
+/// A launch. It is recorded before the real call where that may not return; if it returns
+/// without success, nothing is taken back: what it would have used is gone either way.
 fn launch(
     hook: &'static Hook,
     origin: Origin,

@@ -156,12 +156,9 @@ impl FillNode {
         // SAFETY: the caller's promise.
         let node = unsafe { &*node };
         let width = (node.width as u64).saturating_mul(node.element.into());
-        let to = if node.height <= 1 {
-            Region::linear(node.to, width)
-        } else {
-            Region::pitched(node.to, width, node.height as u64, node.pitch as u64)
-        };
-        NodeWork::Fill { to }
+        NodeWork::Fill {
+            to: Region::pitched(node.to, width, node.height as u64, node.pitch as u64),
+        }
     }
 }
 
@@ -313,7 +310,7 @@ pub(super) unsafe fn any<P: AnyNode>(call: &Call, parameters: *const P) -> NodeW
             1 => runtime_copy(call, inside.add(16).cast()),
             2 => FillNode::work(inside.cast()),
             3 => host(call),
-            4 => child(first.read()),
+            4 => child_or_moved(first),
             5 => NodeWork::Empty,
             6 => waits_for(first.read()),
             7 => records(first.read()),
@@ -340,6 +337,22 @@ const _: () = {
     assert!(offset_of!(Conditional, size) == 12);
     assert!(offset_of!(Conditional, phGraph_out) == 16);
 };
+
+/// # Safety
+/// `parameters` are those of a child node that was made: a graph, and whether it is cloned
+/// or moved, which is 0 where CUDA knows nothing of that yet.
+unsafe fn child_or_moved(parameters: *const usize) -> NodeWork {
+    /// `cudaGraphChildGraphOwnershipMove`, `CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE`
+    const MOVED: u32 = 1;
+    // SAFETY: the caller's promise; all types have room for as much.
+    let (graph, ownership) =
+        unsafe { (parameters.read(), parameters.add(1).cast::<u32>().read()) };
+    match ownership {
+        // Its nodes may be changed after it, and are the parent's.
+        MOVED => NodeWork::Unknown,
+        _ => child(graph),
+    }
+}
 
 /// # Safety
 /// `parameters` are those of a conditional node that was made: a handle, a type, how many

@@ -187,6 +187,22 @@ pub(crate) fn check_free(free: &Free<'_>, allocation: &Allocation, found: &mut V
     sc107_host_buffer_released_in_flight::check(free, allocation, found);
 }
 
+/// Judges a free, and if nothing is wrong also without the waits that nobody promises.
+pub(crate) fn judge_free(free: Free<'_>, allocation: &Allocation, found: &mut Vec<Violation>) {
+    let first = found.len();
+    check_free(&free, allocation, found);
+    if found.len() == first && free.order.leans() {
+        let strict = Free {
+            strict: true,
+            ..free
+        };
+        check_free(&strict, allocation, found);
+        for violation in &mut found[first..] {
+            *violation = violation.leaning();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

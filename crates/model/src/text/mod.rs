@@ -17,7 +17,7 @@
 //! | --- | --- |
 //! | `stream S nonblocking`, `stream S blocking` | a stream is created |
 //! | `event E` | an event is created |
-//! | `… handle=OLD` after either, and after new graphs and nodes | the new one gets the handle value that `OLD` had |
+//! | `… handle=OLD` after either, and after new graphs, executable graphs and nodes | the new one gets the handle value that `OLD` had |
 //! | `destroy S`, `destroy E` | it is destroyed |
 //! | `name S compute` | the stream gets a name (NVTX) |
 //! | `record E S`, `wait S E` | `cudaEventRecord(E, S)`, `cudaStreamWaitEvent(S, E)` |
@@ -467,7 +467,7 @@ impl State {
                 | Object::Exec(handle)
                 | Object::Node(handle)),
             ) => Ok(handle),
-            _ => Err(line.wrong("`handle=` with a stream or event declared above")),
+            _ => Err(line.wrong("`handle=` with an object declared above")),
         }
     }
 
@@ -1162,7 +1162,7 @@ mod tests {
             ("thread 2 => SC101", "1:1: this line is no call"),
             (
                 "stream S blocking handle=T",
-                "1:19: expected `handle=` with a stream or event",
+                "1:19: expected `handle=` with an object",
             ),
         ];
         for (text, message) in cases {
