@@ -429,11 +429,9 @@ impl UsedOwners {
                     Bound::Nothing | Bound::Inside(_) => None,
                 }));
             }
-            Work::Child(graph) => {
-                if self.children.insert(Arc::as_ptr(graph)) {
-                    for node in &graph.nodes {
-                        self.add(&node.work);
-                    }
+            Work::Child(graph) if self.children.insert(Arc::as_ptr(graph)) => {
+                for node in &graph.nodes {
+                    self.add(&node.work);
                 }
             }
             _ => {}
