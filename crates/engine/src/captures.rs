@@ -4,8 +4,6 @@
 //! nodes that the stream stands at. An event recorded in a capture holds those nodes, and
 //! a stream that waits for it joins the capture.
 
-use std::sync::Arc;
-
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use streamcheck_model::{
@@ -211,7 +209,8 @@ impl Engine {
                 if to == handle && graph.is_some() {
                     return;
                 }
-                graph.map(Arc::unwrap_or_clone)
+                // CUDA gives back the graph that was captured to; this is another by its name.
+                graph.map(|graph| graph.as_another(self.graphs.number()))
             }
             None => None,
         };

@@ -145,6 +145,15 @@ impl Graph {
         place
     }
 
+    /// A graph of this number with the same nodes, whose handles are not known.
+    pub(crate) fn as_another(&self, id: u64) -> Self {
+        Self {
+            id,
+            handles: Vec::new(),
+            ..self.clone()
+        }
+    }
+
     /// Takes in the nodes of another graph, in an order that nobody knows.
     pub(crate) fn take_in(&mut self, other: &Self) {
         let base = self.allocations.len() as u32;
@@ -429,11 +438,9 @@ impl UsedOwners {
                     Bound::Nothing | Bound::Inside(_) => None,
                 }));
             }
-            Work::Child(graph) => {
-                if self.children.insert(Arc::as_ptr(graph)) {
-                    for node in &graph.nodes {
-                        self.add(&node.work);
-                    }
+            Work::Child(graph) if self.children.insert(Arc::as_ptr(graph)) => {
+                for node in &graph.nodes {
+                    self.add(&node.work);
                 }
             }
             _ => {}
@@ -632,11 +639,7 @@ impl Engine {
         if !self.has_room(handle, call) {
             return;
         }
-        let graph = Graph {
-            id: self.graphs.number(),
-            handles: Vec::new(),
-            ..Graph::clone(&from)
-        };
+        let graph = from.as_another(self.graphs.number());
         self.graphs.put(handle, graph);
     }
 

@@ -345,8 +345,7 @@ unsafe fn child_or_moved(parameters: *const usize) -> NodeWork {
     /// `cudaGraphChildGraphOwnershipMove`, `CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE`
     const MOVED: u32 = 1;
     // SAFETY: the caller's promise; all types have room for as much.
-    let (graph, ownership) =
-        unsafe { (parameters.read(), parameters.add(1).cast::<u32>().read()) };
+    let (graph, ownership) = unsafe { (parameters.read(), parameters.add(1).cast::<u32>().read()) };
     match ownership {
         // Its nodes may be changed after it, and are the parent's.
         MOVED => NodeWork::Unknown,
