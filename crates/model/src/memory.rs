@@ -162,8 +162,8 @@ pub struct Pointer {
     /// The value. Values inside no known memory are not accesses.
     pub address: u64,
     /// What the kernel's code does with it; where that is not known, `Read` where the
-    /// kernel's signature says `const T*`, `Unknown` or `Doubtful` inside a by-value
-    /// struct, else `Write`.
+    /// kernel's signature says `const T*`, `Update` where it says `volatile T*`, `Unknown`
+    /// or `Doubtful` inside a by-value struct, else `Write`.
     pub mode: Mode,
     /// 0 where the kernel begins at the address itself. Else the kernel adds parameters
     /// to it, and this tells their values apart.

@@ -406,13 +406,17 @@ impl Layout {
                 let kind = kind.trim_end_matches(" restrict");
                 if parameter.size == 8 {
                     parameter.element = element_of(kind);
-                    parameter.mode = if kind.ends_with(" const*") {
-                        Mode::Read
-                    } else if kind.ends_with('*') {
-                        Mode::Write
-                    } else {
-                        Mode::Unknown
-                    };
+                    parameter.mode =
+                        if kind.ends_with(" const*") || kind.ends_with(" const volatile*") {
+                            Mode::Read
+                        } else if kind.ends_with(" volatile*") {
+                            // How kernels signal each other and the host: XLA's timer waits so.
+                            Mode::Update
+                        } else if kind.ends_with('*') {
+                            Mode::Write
+                        } else {
+                            Mode::Unknown
+                        };
                 }
             }
         }
@@ -477,7 +481,7 @@ fn element_of(kind: &str) -> u8 {
 /// what `stated` is.
 fn mode_of_access(access: &Access, stated: Mode) -> Mode {
     let (surely, perhaps) = (access.surely, access.perhaps);
-    if access.escapes {
+    if access.escapes || (surely.writes && stated == Mode::Update) {
         stated
     } else if surely.writes {
         Mode::Write
@@ -517,14 +521,24 @@ mod tests {
 
     #[test]
     fn modes_follow_types_and_sizes() {
-        let layout = Layout::from_sizes([8, 8, 8, 4, 24, 4000].into_iter());
-        let types = ["float const*", "float*", "View", "int", "Wide", "Lists"].map(str::to_owned);
+        let layout = Layout::from_sizes([8, 8, 8, 8, 4, 24, 4000].into_iter());
+        let types = [
+            "float const*",
+            "float*",
+            "int volatile*",
+            "View",
+            "int",
+            "Wide",
+            "Lists",
+        ]
+        .map(str::to_owned);
         let modes = |layout: &Layout| layout.parameters.iter().map(|p| p.mode).collect::<Vec<_>>();
         assert_eq!(
             modes(&layout.with_modes(&types)),
             [
                 Mode::Read,
                 Mode::Write,
+                Mode::Update,
                 Mode::Unknown,
                 Mode::Write,
                 Mode::Unknown,
