@@ -96,6 +96,7 @@ pub(crate) fn running() -> bool {
 #[cold]
 pub(crate) fn give_up(why: &str) {
     if PHASE.swap(DORMANT, Relaxed) != DORMANT {
+        guard::abandon();
         let detail = crate::life::last_panic();
         let detail = if detail.is_empty() {
             detail
@@ -489,35 +490,40 @@ fn is_driver(address: u64) -> bool {
 /// An access of the application's has faulted on a guarded page. `None` if nothing can be
 /// done about it here.
 pub(crate) fn host_faulted(fault: &Fault) -> Option<Response> {
-    with_core(|core| core.host_faulted(fault)).flatten()
+    while_running(|core| core.host_faulted(fault)).flatten()
+}
+
+/// [`with_core`], unless nothing is recorded any more: then no synchronization is known of.
+fn while_running<R>(f: impl FnOnce(&mut Core) -> R) -> Option<R> {
+    if running() { with_core(f) } else { None }
 }
 
 /// The instruction that these pages were opened for is done.
 pub(crate) fn host_stepped(open: &[u64]) {
-    with_core(|core| {
+    while_running(|core| {
         for &address in open.iter().filter(|address| **address != 0) {
             core.guarding(|guard, _| guard.stepped(address));
         }
     });
 }
 
-/// A call is about to read or write these ranges. Whether any of them is guarded: then it is
+/// A call is about to read or write these ranges. Those of their pages that may be guarded are
 /// not until [`let_go_of_host`].
-pub(crate) fn hold_host(ranges: &[(u64, u64)]) -> bool {
-    with_core(|core| core.guarding(|guard, engine| guard.hold(engine, ranges)))
+pub(crate) fn hold_host(ranges: &[(u64, u64)]) -> guard::Held {
+    while_running(|core| core.guarding(|guard, engine| guard.hold(engine, ranges)))
         .flatten()
-        .unwrap_or(false)
+        .unwrap_or_default()
 }
 
 /// The call is over.
-pub(crate) fn let_go_of_host(ranges: &[(u64, u64)]) {
-    with_core(|core| core.guarding(|guard, _| guard.let_go(ranges)));
+pub(crate) fn let_go_of_host(held: &[(u64, u64)]) {
+    while_running(|core| core.guarding(|guard, _| guard.let_go(held)));
 }
 
 /// A call of the C library's has read or written these bytes.
 pub(crate) fn host_called(hook: &'static Hook, origin: &Origin, region: Region, write: bool) {
     let known = stacks::known(origin);
-    with_core(|core| {
+    while_running(|core| {
         let met = core.guarding(|guard, engine| guard.called(engine, &region, write));
         if let Some(Some(through)) = met {
             let api = core.api(hook);

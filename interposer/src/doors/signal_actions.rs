@@ -51,14 +51,41 @@ passing! {
     fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t, failed(libc::SIG_ERR), |real| {
         /// `SIG_HOLD` (signal.h).
         const HOLD: sighandler_t = 2;
-        // Neither of our signals can be held.
-        let set = (handler != HOLD).then(|| simple(signal, handler, 0, false));
+        // Neither of our signals is held in truth.
+        let was_held = if handler == libc::SIG_ERR { None } else { signals::hold(signal, handler == HOLD) };
+        let before = if was_held.is_some() && handler == HOLD {
+            told(signal)
+        } else {
+            simple(signal, handler, 0, false)
+                // SAFETY: the application's own call.
+                .unwrap_or_else(|| unsafe { real(signal, handler) })
+        };
+        if was_held == Some(true) { HOLD } else { before }
+    }
+    fn sighold(signal: c_int) -> c_int, failed(-1), |real| {
+        match signals::hold(signal, true) {
+            Some(_) => 0,
+            // SAFETY: the application's own call.
+            None => unsafe { real(signal) },
+        }
+    }
+    fn sigrelse(signal: c_int) -> c_int, failed(-1), |real| {
+        match signals::hold(signal, false) {
+            Some(_) => 0,
+            // SAFETY: the application's own call.
+            None => unsafe { real(signal) },
+        }
+    }
+    fn sigblock(set: c_int) -> c_int, failed(-1), |real| {
         // SAFETY: the application's own call.
-        set.flatten().unwrap_or_else(|| unsafe { real(signal, handler) })
+        signals::word(libc::SIG_BLOCK, set as u32 as u64, |set| unsafe { real(set as c_int) as u32 as u64 }) as c_int
+    }
+    fn sigsetmask(set: c_int) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        signals::word(libc::SIG_SETMASK, set as u32 as u64, |set| unsafe { real(set as c_int) as u32 as u64 }) as c_int
     }
     fn sigignore(signal: c_int) -> c_int, failed(-1), |real| {
         match simple(signal, libc::SIG_IGN, 0, false) {
-            Some(libc::SIG_ERR) => -1,
             Some(_) => 0,
             // SAFETY: the application's own call.
             None => unsafe { real(signal) },
@@ -123,6 +150,15 @@ unsafe fn within<R>(set: *const sigset_t, real: impl FnOnce(*const sigset_t) -> 
 /// What System V's `signal` sets: the action is for one signal, which it does not block.
 const ONCE: c_int = libc::SA_RESETHAND | libc::SA_NODEFER | 0x2000_0000;
 
+/// The handler of a signal.
+fn told(signal: c_int) -> sighandler_t {
+    // SAFETY: plain data, for which zero is a value.
+    let mut old = unsafe { core::mem::zeroed::<libc::sigaction>() };
+    // SAFETY: our own door, which writes what the application is told.
+    unsafe { libc::sigaction(signal, core::ptr::null(), &mut old) };
+    old.sa_sigaction
+}
+
 /// Sets a handler that takes the signal alone, if the signal is one of those that guarding
 /// needs. Returns the one before.
 fn simple(
@@ -131,7 +167,7 @@ fn simple(
     flags: c_int,
     blocks_itself: bool,
 ) -> Option<sighandler_t> {
-    if !signals::takes(signal) {
+    if handler == libc::SIG_ERR || !signals::takes(signal) {
         return None;
     }
     // SAFETY: plain data, for which zero is a value.

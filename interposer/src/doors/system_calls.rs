@@ -13,39 +13,46 @@ use super::passing::passing;
 use crate::call::guarded;
 use crate::guard;
 use crate::hook::Hook;
+use crate::life;
 use crate::recorder;
 use crate::room::uncancelled;
 use crate::thread::{self, Inside, Origin, keeping_errno};
 
 type Ranges = SmallVec<[(u64, u64); 4]>;
 
-/// Guarded memory that is open for a call.
+/// Host memory that stays open for a call.
 struct Open {
     hook: &'static Hook,
     origin: Option<Origin>,
     ranges: Ranges,
+    held: guard::Held,
     write: bool,
 }
 
 impl Open {
-    /// `None` if no page of these ranges is closed.
+    /// `None` if no page of these ranges may be closed before the call is over: it may wait,
+    /// and meanwhile another thread have the device use them.
     fn new(hook: &'static Hook, ranges: impl FnOnce() -> Ranges, write: bool) -> Option<Self> {
-        if !guard::on() || thread::block().in_own_code() {
+        if thread::block().in_own_code() || !guard::ever_on() {
             return None;
         }
         let ranges = ranges();
-        let closed = |&(start, end): &(u64, u64)| guard::may_be_closed(start, end - start);
-        if !ranges.iter().any(closed) {
+        if !guard::on() || !life::is_owner() {
+            for (start, end) in ranges {
+                guard::open_unlocked(start, end);
+            }
             return None;
         }
         // Within CUDA's own calls it is CUDA that calls, and where from is not known.
         let origin = (thread::block().depth() == 0).then(|| thread::block().origin());
         let _inside = Inside::nest();
         let held = keeping_errno(|| guarded(|| uncancelled(|| recorder::hold_host(&ranges))));
-        (held == Some(true)).then_some(Self {
+        let held = held.filter(|held| !held.is_empty())?;
+        Some(Self {
             hook,
             origin,
             ranges,
+            held,
             write,
         })
     }
@@ -54,25 +61,24 @@ impl Open {
     fn used(&self, mut bytes: u64) {
         let Some(origin) = self.origin else { return };
         let _inside = Inside::nest();
-        keeping_errno(|| {
-            guarded(|| {
-                for &(start, end) in &self.ranges {
-                    let part = bytes.min(end - start);
-                    bytes -= part;
-                    if part > 0 {
-                        let region = Region::linear(start, part);
-                        recorder::host_called(self.hook, &origin, region, self.write);
-                    }
+        let mut record = || {
+            for &(start, end) in &self.ranges {
+                let part = bytes.min(end - start);
+                bytes -= part;
+                if part > 0 {
+                    let region = Region::linear(start, part);
+                    recorder::host_called(self.hook, &origin, region, self.write);
                 }
-            })
-        });
+            }
+        };
+        keeping_errno(|| guarded(|| uncancelled(&mut record)));
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
         let _inside = Inside::nest();
-        keeping_errno(|| guarded(|| uncancelled(|| recorder::let_go_of_host(&self.ranges))));
+        keeping_errno(|| guarded(|| uncancelled(|| recorder::let_go_of_host(&self.held))));
     }
 }
 
@@ -106,50 +112,46 @@ fn one(start: *const c_void, bytes: usize) -> impl FnOnce() -> Ranges {
     }
 }
 
-/// # Safety
-/// `list` is a list of `count` buffers, as a call takes it.
-unsafe fn list(list: *const iovec, count: usize) -> impl FnOnce() -> Ranges {
+/// The most entries of a list that the kernel takes (`UIO_MAXIOV`).
+const MOST: usize = 1024;
+
+/// The entries of a list that a call is given, which may point nowhere: then the call fails.
+fn entries<T: Copy>(list: *const T, count: usize) -> SmallVec<[T; 4]> {
+    if list.is_null() || count > MOST || !guard::is_readable(list as u64, count * size_of::<T>()) {
+        return SmallVec::new();
+    }
+    // SAFETY: what the application gives the call, and it can be read.
+    (0..count)
+        .map(|index| unsafe { list.add(index).read() })
+        .collect()
+}
+
+/// Of a list of buffers.
+fn list(list: *const iovec, count: usize) -> impl FnOnce() -> Ranges {
     move || {
-        /// The most that the kernel takes (`UIO_MAXIOV`).
-        const MOST: usize = 1024;
-        if list.is_null() || count > MOST {
-            return Ranges::new();
-        }
-        // SAFETY: the caller's promise.
-        (0..count)
-            .map(|index| unsafe { buffer(list.add(index)) })
-            .collect()
+        let range = |buffer: iovec| {
+            let start = buffer.iov_base as u64;
+            (start, start.saturating_add(buffer.iov_len as u64))
+        };
+        entries(list, count).into_iter().map(range).collect()
     }
 }
 
-unsafe fn buffer(buffer: *const iovec) -> (u64, u64) {
-    // SAFETY: one of a list of buffers.
-    let (start, size) = unsafe { ((*buffer).iov_base as u64, (*buffer).iov_len as u64) };
-    (start, start.saturating_add(size))
-}
-
-/// # Safety
-/// `message` is null or a message, as a call takes it.
-unsafe fn message(message: *const msghdr) -> impl FnOnce() -> Ranges {
+/// Of a message.
+fn message(message: *const msghdr) -> impl FnOnce() -> Ranges {
     move || {
-        if message.is_null() {
-            return Ranges::new();
-        }
-        // SAFETY: the caller's promise.
-        unsafe { list((*message).msg_iov, (*message).msg_iovlen)() }
+        let parts = |message: msghdr| list(message.msg_iov, message.msg_iovlen)();
+        entries(message, 1).into_iter().flat_map(parts).collect()
     }
 }
 
-/// # Safety
-/// `messages` is a list of `count` messages, as a call takes it.
-unsafe fn messages(messages: *const mmsghdr, count: c_uint) -> impl FnOnce() -> Ranges {
+/// Of a list of messages.
+fn messages(messages: *const mmsghdr, count: c_uint) -> impl FnOnce() -> Ranges {
     move || {
-        if messages.is_null() || count > 1024 {
-            return Ranges::new();
-        }
-        (0..count as usize)
-            // SAFETY: the caller's promise.
-            .flat_map(|index| unsafe { message(&raw const (*messages.add(index)).msg_hdr)() })
+        let parts = |message: mmsghdr| list(message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen)();
+        entries(messages, count as usize)
+            .into_iter()
+            .flat_map(parts)
             .collect()
     }
 }
@@ -157,7 +159,7 @@ unsafe fn messages(messages: *const mmsghdr, count: c_uint) -> impl FnOnce() -> 
 /// How many bytes each of the first `count` messages took, in all.
 ///
 /// # Safety
-/// As for [`messages`], after the call.
+/// The call has taken that many of these messages.
 unsafe fn taken(messages: *const mmsghdr, count: c_int) -> u64 {
     (0..usize::try_from(count).unwrap_or(0))
         // SAFETY: the caller's promise.
@@ -185,15 +187,6 @@ macro_rules! transfer {
             || unsafe { $call },
         )
     };
-}
-
-/// The same of a list of buffers.
-macro_rules! listed {
-    ($write:ident, $ranges:expr, $call:expr) => {{
-        // SAFETY: what the application gives the call.
-        let ranges = unsafe { $ranges };
-        transfer!($write, ranges, $call)
-    }};
 }
 
 passing! {
@@ -225,34 +218,34 @@ passing! {
         transfer!(READ, one(buffer, count), real(fd, buffer, count, offset))
     }
     fn readv(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t, failed(-1), |real| {
-        listed!(WRITTEN, list(buffers, count as usize), real(fd, buffers, count))
+        transfer!(WRITTEN, list(buffers, count as usize), real(fd, buffers, count))
     }
     fn writev(fd: c_int, buffers: *const iovec, count: c_int) -> ssize_t, failed(-1), |real| {
-        listed!(READ, list(buffers, count as usize), real(fd, buffers, count))
+        transfer!(READ, list(buffers, count as usize), real(fd, buffers, count))
     }
     fn preadv(fd: c_int, buffers: *const iovec, count: c_int, offset: off_t) -> ssize_t, failed(-1), |real| {
-        listed!(WRITTEN, list(buffers, count as usize), real(fd, buffers, count, offset))
+        transfer!(WRITTEN, list(buffers, count as usize), real(fd, buffers, count, offset))
     }
     fn preadv64(fd: c_int, buffers: *const iovec, count: c_int, offset: off_t) -> ssize_t, failed(-1), |real| {
-        listed!(WRITTEN, list(buffers, count as usize), real(fd, buffers, count, offset))
+        transfer!(WRITTEN, list(buffers, count as usize), real(fd, buffers, count, offset))
     }
     fn pwritev(fd: c_int, buffers: *const iovec, count: c_int, offset: off_t) -> ssize_t, failed(-1), |real| {
-        listed!(READ, list(buffers, count as usize), real(fd, buffers, count, offset))
+        transfer!(READ, list(buffers, count as usize), real(fd, buffers, count, offset))
     }
     fn pwritev64(fd: c_int, buffers: *const iovec, count: c_int, offset: off_t) -> ssize_t, failed(-1), |real| {
-        listed!(READ, list(buffers, count as usize), real(fd, buffers, count, offset))
+        transfer!(READ, list(buffers, count as usize), real(fd, buffers, count, offset))
     }
     fn preadv2(fd: c_int, buffers: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t, failed(-1), |real| {
-        listed!(WRITTEN, list(buffers, count as usize), real(fd, buffers, count, offset, flags))
+        transfer!(WRITTEN, list(buffers, count as usize), real(fd, buffers, count, offset, flags))
     }
     fn preadv64v2(fd: c_int, buffers: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t, failed(-1), |real| {
-        listed!(WRITTEN, list(buffers, count as usize), real(fd, buffers, count, offset, flags))
+        transfer!(WRITTEN, list(buffers, count as usize), real(fd, buffers, count, offset, flags))
     }
     fn pwritev2(fd: c_int, buffers: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t, failed(-1), |real| {
-        listed!(READ, list(buffers, count as usize), real(fd, buffers, count, offset, flags))
+        transfer!(READ, list(buffers, count as usize), real(fd, buffers, count, offset, flags))
     }
     fn pwritev64v2(fd: c_int, buffers: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t, failed(-1), |real| {
-        listed!(READ, list(buffers, count as usize), real(fd, buffers, count, offset, flags))
+        transfer!(READ, list(buffers, count as usize), real(fd, buffers, count, offset, flags))
     }
     fn send(fd: c_int, buffer: *const c_void, count: usize, flags: c_int) -> ssize_t, failed(-1), |real| {
         transfer!(READ, one(buffer, count), real(fd, buffer, count, flags))
@@ -263,7 +256,7 @@ passing! {
         transfer!(READ, one(buffer, count), real(fd, buffer, count, flags, to, size))
     }
     fn sendmsg(fd: c_int, sent: *const msghdr, flags: c_int) -> ssize_t, failed(-1), |real| {
-        listed!(READ, message(sent), real(fd, sent, flags))
+        transfer!(READ, message(sent), real(fd, sent, flags))
     }
     fn sendmmsg(fd: c_int, sent: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int, failed(-1), |real| {
         // SAFETY: what the application gives the call, and the call itself.
@@ -291,7 +284,7 @@ passing! {
         transfer!(WRITTEN, one(buffer, count), real(fd, buffer, count, room, flags, from, size))
     }
     fn recvmsg(fd: c_int, received: *mut msghdr, flags: c_int) -> ssize_t, failed(-1), |real| {
-        listed!(WRITTEN, message(received), real(fd, received, flags))
+        transfer!(WRITTEN, message(received), real(fd, received, flags))
     }
     fn recvmmsg(
         fd: c_int, received: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec,
@@ -306,14 +299,14 @@ passing! {
     fn process_vm_readv(
         process: c_int, to: *const iovec, count: c_ulong, from: *const iovec, from_count: c_ulong, flags: c_ulong,
     ) -> ssize_t, failed(-1), |real| {
-        listed!(WRITTEN, list(to, count as usize),
+        transfer!(WRITTEN, list(to, count as usize),
             real(process, to, count, from, from_count, flags)
         )
     }
     fn process_vm_writev(
         process: c_int, from: *const iovec, count: c_ulong, to: *const iovec, to_count: c_ulong, flags: c_ulong,
     ) -> ssize_t, failed(-1), |real| {
-        listed!(READ, list(from, count as usize),
+        transfer!(READ, list(from, count as usize),
             real(process, from, count, to, to_count, flags)
         )
     }

@@ -21,9 +21,8 @@ use crate::room::with_room;
 use crate::stacks::Interrupted;
 use crate::thread::{self, Inside, keeping_errno};
 
-/// `si_code`s of faults on mapped pages and of single steps (asm-generic/siginfo.h).
+/// `si_code` of faults on mapped pages (asm-generic/siginfo.h).
 const SEGV_ACCERR: c_int = 2;
-const TRAP_TRACE: c_int = 2;
 
 /// An access of the application's that has faulted.
 pub(crate) struct Fault {
@@ -49,7 +48,7 @@ pub(super) unsafe extern "C-unwind" fn on_fault(
     }
     // SAFETY: as above.
     unsafe {
-        if stop_stepping(context.cast()) {
+        if has_trap_flag(context.cast()) && stop_stepping(context.cast()) {
             stepped();
         }
         signals::hand_on(signal, info, context);
@@ -63,9 +62,12 @@ pub(super) unsafe extern "C-unwind" fn on_trap(
 ) {
     // SAFETY: the kernel's description and context.
     unsafe {
-        if (*info).si_code == TRAP_TRACE && stop_stepping(context.cast()) {
+        if (*info).si_code == libc::TRAP_TRACE {
+            let ours = stop_stepping(context.cast());
             stepped();
-            return;
+            if ours {
+                return;
+            }
         }
         signals::hand_on(signal, info, context);
     }
@@ -82,7 +84,7 @@ unsafe fn is_ours(address: u64, context: *mut ucontext_t) -> bool {
         return block.guard.retried.replace(openings) != openings;
     }
     if block.in_own_code() || !life::is_owner() {
-        return keeping_errno(|| pages::pierce(address));
+        return pierce(address);
     }
     // SAFETY: the caller's promise.
     let response = unsafe { handled(address, context) };
@@ -93,8 +95,12 @@ unsafe fn is_ours(address: u64, context: *mut ucontext_t) -> bool {
             true
         }
         Some(Response::Again) => true,
-        None => keeping_errno(|| pages::pierce(address)),
+        None => pierce(address),
     }
+}
+
+fn pierce(address: u64) -> bool {
+    keeping_errno(|| pages::pierce(address, address.saturating_add(1)))
 }
 
 /// # Safety
@@ -122,7 +128,11 @@ unsafe fn handled(address: u64, context: *mut ucontext_t) -> Option<Response> {
 #[inline(never)]
 fn stepped() {
     let open = thread::block().guard.stepping.take();
+    if open == [0; 4] {
+        return;
+    }
     if thread::block().in_own_code() {
+        pages::leave_pierced();
         return;
     }
     let _inside = Inside::nest();
@@ -134,24 +144,34 @@ fn stepped() {
 /// # Safety
 /// As for [`is_ours`].
 unsafe fn step(address: u64, context: *mut ucontext_t) {
-    let stepping = &thread::block().guard.stepping;
+    let state = &thread::block().guard;
+    let stepping = &state.stepping;
     let mut open = stepping.get();
     if let Some(place) = open.iter_mut().find(|place| **place == 0) {
         *place = address;
     }
     stepping.set(open);
+    // A handler of the application's may run before that instruction, and step too, so that
+    // contexts are counted. One that the application steps by itself is its own.
     // SAFETY: the caller's promise.
-    unsafe { set_trap_flag(context, true) };
+    unsafe {
+        if !has_trap_flag(context) {
+            state.armed.set(state.armed.get() + 1);
+            set_trap_flag(context, true);
+        }
+    }
 }
 
-/// Ends the single step of this thread. False if it makes none.
+/// Ends the single step of a context. False if it makes none of ours.
 ///
 /// # Safety
 /// As for [`is_ours`].
 unsafe fn stop_stepping(context: *mut ucontext_t) -> bool {
-    if thread::block().guard.stepping.get() == [0; 4] {
+    let armed = &thread::block().guard.armed;
+    if armed.get() == 0 {
         return false;
     }
+    armed.set(armed.get() - 1);
     // SAFETY: the caller's promise.
     unsafe { set_trap_flag(context, false) };
     true
@@ -189,9 +209,24 @@ unsafe fn is_write(context: *const ucontext_t) -> bool {
     unsafe { (*context).uc_mcontext.gregs[libc::REG_ERR as usize] & WRITE != 0 }
 }
 
+/// Of the flags' register.
+#[cfg(target_arch = "x86_64")]
+const TRAP: i64 = 0x100;
+
+/// Whether the thread stops after the context's next instruction.
+///
+/// # Safety
+/// As for [`is_ours`].
+#[cfg(target_arch = "x86_64")]
+unsafe fn has_trap_flag(context: *const ucontext_t) -> bool {
+    // SAFETY: as in `interrupted`.
+    unsafe { (*context).uc_mcontext.gregs[libc::REG_EFL as usize] & TRAP != 0 }
+}
+
+/// # Safety
+/// As for [`is_ours`].
 #[cfg(target_arch = "x86_64")]
 unsafe fn set_trap_flag(context: *mut ucontext_t, on: bool) {
-    const TRAP: i64 = 0x100;
     // SAFETY: as in `interrupted`.
     let flags = unsafe { &mut (*context).uc_mcontext.gregs[libc::REG_EFL as usize] };
     if on {
@@ -240,6 +275,11 @@ unsafe fn is_write(context: *const ucontext_t) -> bool {
         }
         at += size;
     }
+    false
+}
+
+#[cfg(target_arch = "aarch64")]
+unsafe fn has_trap_flag(_context: *const ucontext_t) -> bool {
     false
 }
 

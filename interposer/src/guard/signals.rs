@@ -201,7 +201,10 @@ pub(super) fn prepare() -> Result<(), String> {
     let function = objects::c_library_function(c"sigaction").ok_or("there is no sigaction")?;
     SIGACTION.store(function as usize, Relaxed);
     watch();
-    let own = change_mask(libc::SIG_UNBLOCK, BITS).ok_or("the signals' mask cannot be set")?;
+    let Some(own) = change_mask(libc::SIG_UNBLOCK, BITS) else {
+        WATCHING.store(false, Release);
+        return Err("the signals' mask cannot be set".to_owned());
+    };
     let blocked = &thread::block().guard.blocked;
     blocked.set(blocked.get() | packed(own));
     let mut blocking = None;
@@ -214,6 +217,8 @@ pub(super) fn prepare() -> Result<(), String> {
         std::thread::sleep(core::time::Duration::from_millis(1));
     }
     if let Some(thread) = blocking {
+        WATCHING.store(false, Release);
+        change_mask(libc::SIG_BLOCK, unpacked(blocked.take()));
         return Err(format!(
             "thread {thread} has blocked SIGSEGV or SIGTRAP before the first CUDA call (with \
              STREAMCHECK_GUARD=on in the environment, this is seen to from the start)"
@@ -278,10 +283,11 @@ pub(super) fn keep() -> Result<(), String> {
     Ok(())
 }
 
-/// Runs `f` while no signal can interrupt this thread, other than by its own fault.
+/// Runs `f`, which touches nothing that may be closed, while no signal can interrupt this
+/// thread.
 fn uninterrupted<R>(f: impl FnOnce() -> R) -> R {
     keeping_errno(|| {
-        let before = change_mask(libc::SIG_BLOCK, !BITS);
+        let before = change_mask(libc::SIG_BLOCK, u64::MAX);
         let result = f();
         if let Some(before) = before {
             change_mask(libc::SIG_SETMASK, before);
@@ -418,18 +424,13 @@ pub(crate) unsafe fn mask(
     }
     let block = thread::block();
     let before = block.guard.blocked.get();
-    let mut after = before;
+    let mut after_it = before;
     let mut wanted = None;
     if !set.is_null() {
         // SAFETY: the caller's promise.
         let mut given = unsafe { *set };
         let word = first(&given);
-        match how {
-            libc::SIG_BLOCK => after |= packed(word),
-            libc::SIG_UNBLOCK => after &= !packed(word),
-            libc::SIG_SETMASK => after = packed(word),
-            _ => {}
-        }
+        after_it = after(how, before, word);
         if how != libc::SIG_UNBLOCK {
             set_first(&mut given, word & !BITS);
         }
@@ -438,7 +439,7 @@ pub(crate) unsafe fn mask(
     let set = wanted.as_ref().map_or(set, core::ptr::from_ref);
     let status = real(how, set, old);
     if status == 0 {
-        block.guard.blocked.set(after);
+        block.guard.blocked.set(after_it);
         if !old.is_null() && before != 0 {
             // SAFETY: the call has written it.
             let old = unsafe { &mut *old };
@@ -447,6 +448,44 @@ pub(crate) unsafe fn mask(
         }
     }
     status
+}
+
+/// Which of our signals the application has blocked once it has changed its mask so.
+fn after(how: c_int, before: u8, word: u64) -> u8 {
+    match how {
+        libc::SIG_BLOCK => before | packed(word),
+        libc::SIG_UNBLOCK => before & !packed(word),
+        libc::SIG_SETMASK => packed(word),
+        _ => before,
+    }
+}
+
+/// As [`mask`], for the calls that take a word and answer the one before.
+pub(crate) fn word(how: c_int, word: u64, real: impl FnOnce(u64) -> u64) -> u64 {
+    if !WATCHING.load(Acquire) {
+        return real(word);
+    }
+    let blocked = &thread::block().guard.blocked;
+    let before = blocked.get();
+    let told = real(word & !BITS) | unpacked(before);
+    blocked.set(after(how, before, word));
+    told
+}
+
+/// The application blocks one of our signals in this thread, or no longer does. Returns
+/// whether it did before; `None` if the signal is none of ours.
+pub(crate) fn hold(signal: c_int, held: bool) -> Option<bool> {
+    place(signal)?;
+    if !WATCHING.load(Acquire) {
+        return None;
+    }
+    let how = if held {
+        libc::SIG_BLOCK
+    } else {
+        libc::SIG_UNBLOCK
+    };
+    let before = word(how, bit(signal), |_| 0);
+    Some(before & bit(signal) != 0)
 }
 
 /// A mark that stands in the frame from which a handler is called.

@@ -13,6 +13,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -23,6 +24,7 @@ enum { H2D = 1, D2H, PAGE = 4096, BYTES = 8 * PAGE };
 int cudaMalloc(void **, size_t), cudaMallocHost(void **, size_t), cudaFreeHost(void *), cudaDeviceReset(void);
 int cudaHostRegister(void *, size_t, unsigned), cudaHostUnregister(void *);
 int cudaMemcpyAsync(void *, const void *, size_t, int, stream_t), cudaMemset(void *, int, size_t);
+int cuStreamWriteValue32_v2(stream_t, uint64_t, unsigned, unsigned);
 int cudaStreamCreateWithFlags(stream_t *, unsigned), cudaStreamSynchronize(stream_t), cudaDeviceSynchronize(void);
 
 #define OK(call)                                                         \
@@ -125,6 +127,61 @@ static void *reads_socket(void *two) {
   read(((int *)two)[0], host, 100);
   return NULL;
 }
+static void *receives(void *two) {
+  IS(recv(((int *)two)[0], host + 2048, 100, 0) == 100);
+  return NULL;
+}
+/* Past the C library, as some runtimes do. */
+static unsigned long kernel_mask(int how, unsigned long set) {
+  unsigned long old = 0;
+  OK(syscall(SYS_rt_sigprocmask, how, how < 0 ? NULL : &set, &old, 8));
+  return old;
+}
+static int block_pipe[2];
+static void *blocks_for_long(void *said) {
+  char byte;
+  kernel_mask(SIG_BLOCK, 1ul << (SIGSEGV - 1));
+  IS(write(((int *)said)[1], "x", 1) == 1);
+  IS(read(block_pipe[0], &byte, 1) == 1);
+  return NULL;
+}
+/* A handler that touches a page beside what is in use, wherever it interrupts. */
+static void touches(int number) {
+  (void)number;
+  host[PAGE + 100]++;
+}
+static void interrupted(void) {
+  struct itimerval often = {{0, 60}, {0, 60}}, never = {{0, 0}, {0, 0}};
+  int round;
+  signal(SIGALRM, touches);
+  OK(setitimer(ITIMER_REAL, &often, NULL));
+  for (round = 0; round < 1500; round++) {
+    write_later(host, 64);
+    write_later(host + PAGE, 64);
+    host[100]++, host[200]++, host[300]++;
+    OK(cudaStreamSynchronize(stream));
+  }
+  OK(setitimer(ITIMER_REAL, &never, NULL));
+}
+/* The older ways to block a signal. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+static void held(void) {
+  int way, bit = 1 << (SIGSEGV - 1);
+  write_later(host, BYTES);
+  for (way = 0; way < 4; way++) {
+    if (way == 0) OK(sighold(SIGSEGV));
+    if (way == 1) IS(sigblock(bit) == 0 && sigblock(0) == bit);
+    if (way == 2) IS(sigsetmask(bit) == 0);
+    if (way == 3) IS(sigset(SIGSEGV, SIG_HOLD) == SIG_DFL && sigset(SIGSEGV, SIG_HOLD) == SIG_HOLD);
+    sink = host[way * 2 * PAGE];
+    if (way == 0) OK(sigrelse(SIGSEGV));
+    if (way == 3) IS(sigset(SIGSEGV, SIG_DFL) == SIG_HOLD);
+    if (way == 1 || way == 2) IS(sigsetmask(0) == bit);
+  }
+  IS(sigblock(0) == 0);
+}
+#pragma GCC diagnostic pop
 static void no_core(void) {
   struct rlimit none = {0, 0};
   setrlimit(RLIMIT_CORE, &none);
@@ -202,6 +259,16 @@ int main(int count, char **arguments) {
     IS(sigismember(&asked, SIGSEGV) && sigismember(&asked, SIGTRAP) && sigismember(&asked, SIGUSR1));
   }
   if (is(name, "action-before")) act(SIGSEGV, opens, SA_ONSTACK);
+  if (is(name, "blocked-unseen")) {
+    int said[2];
+    char byte;
+    sigemptyset(&all);
+    sigaddset(&all, SIGSEGV);
+    OK(sigprocmask(SIG_BLOCK, &all, NULL));
+    OK(pipe(said) || pipe(block_pipe));
+    OK(pthread_create(&thread, NULL, blocks_for_long, said));
+    IS(read(said[0], &byte, 1) == 1);
+  }
   begin();
   if (is(name, "read-early") || is(name, "masked-before")) {
     write_later(host, BYTES);
@@ -381,6 +448,60 @@ int main(int count, char **arguments) {
     usleep(50000);
     OK(pthread_cancel(thread));
     OK(pthread_join(thread, NULL));
+    sink = host[5];
+    OK(cudaStreamSynchronize(stream));
+  } else if (is(name, "blocked-unseen")) {
+    unsigned long bit = 1ul << (SIGSEGV - 1);
+    IS(kernel_mask(-1, 0) & bit);
+    OK(sigprocmask(SIG_UNBLOCK, &all, NULL));
+    IS(!(kernel_mask(-1, 0) & bit));
+    OK(sigprocmask(SIG_BLOCK, &all, &asked));
+    IS(kernel_mask(-1, 0) & bit && !sigismember(&asked, SIGSEGV));
+    IS(write(block_pipe[1], "x", 1) == 1);
+    OK(pthread_join(thread, NULL));
+  } else if (is(name, "waits")) {
+    int two[2];
+    char text[100] = {0};
+    OK(socketpair(AF_UNIX, SOCK_STREAM, 0, two));
+    OK(pthread_create(&thread, NULL, receives, two));
+    usleep(50000);
+    /* Other bytes of the page that the other thread's call waits to write. */
+    write_later(host, 1024);
+    text[99] = 5;
+    IS(send(two[1], text, 100, 0) == 100);
+    OK(pthread_join(thread, NULL));
+    OK(cudaStreamSynchronize(stream));
+    IS(host[0] == 7 && host[2048 + 99] == 5);
+  } else if (is(name, "read-after-wait")) {
+    /* A page that a call held open is closed again with the next use. */
+    int two[2];
+    OK(socketpair(AF_UNIX, SOCK_STREAM, 0, two));
+    IS(send(two[1], host + BYTES / 2, 100, 0) == 100);
+    OK(pthread_create(&thread, NULL, receives, two));
+    OK(pthread_join(thread, NULL));
+    write_later(host, BYTES);
+    sink = host[2048];
+    OK(cudaStreamSynchronize(stream));
+  } else if (is(name, "bad-list")) {
+    int two[2];
+    OK(socketpair(AF_UNIX, SOCK_STREAM, 0, two));
+    write_later(host, BYTES);
+    IS(writev(two[0], (struct iovec *)8, 2) == -1 && errno == EFAULT);
+    IS(sendmsg(two[0], (struct msghdr *)8, 0) == -1 && errno == EFAULT);
+    IS(recvmsg(two[0], (struct msghdr *)closed_page(), MSG_DONTWAIT) == -1 && errno == EFAULT);
+  } else if (is(name, "held")) {
+    held();
+  } else if (is(name, "interrupted")) {
+    interrupted();
+  } else if (is(name, "value-of-another-stream")) {
+    stream_t other;
+    unsigned *flag = (unsigned *)(host + PAGE);
+    OK(cudaStreamCreateWithFlags(&other, 1));
+    *flag = 0;
+    write_later(host, 64);
+    OK(cuStreamWriteValue32_v2(other, (uint64_t)(uintptr_t)flag, 3, 0));
+    OK(cudaStreamSynchronize(other));
+    IS(*flag == 3);
     sink = host[5];
     OK(cudaStreamSynchronize(stream));
   } else if (is(name, "system-calls")) {
