@@ -110,7 +110,7 @@ pub(crate) fn launching_with(numbers: impl Iterator<Item = u64>) {
     let mut launch = place.get();
     let needed = launch.threads.saturating_sub(launch.block);
     let mut least = u64::MAX;
-    for number in numbers.filter(|number| (2..=launch.threads).contains(number)) {
+    for number in numbers.filter(|number| (1..=launch.threads).contains(number)) {
         if number > needed {
             // The grid was made for it.
             return;
@@ -205,8 +205,9 @@ impl Use {
 /// length, so it is told from the launch's size: a thread an element, and since a grid is
 /// rounded up, up to a block of threads may be too many. A launch that is just large enough
 /// for the rest of the allocation is taken to use all of it. Programs that have one grid for
-/// all sizes give their kernels the size.
-fn reach(element: u8, rest: u64, launch: Launch) -> u64 {
+/// all sizes give their kernels the size. A pointer that is not its allocation's `first` one
+/// may be to a single number, or to one for each block.
+fn reach(element: u8, rest: u64, launch: Launch, first: bool) -> u64 {
     let element = u64::from(element).max(1);
     if launch.threads == 0 {
         return element.min(rest);
@@ -221,8 +222,10 @@ fn reach(element: u8, rest: u64, launch: Launch) -> u64 {
     let most = launch.threads.saturating_mul(element);
     if most >= rest && (least < rest || launch.threads == launch.block) {
         rest
-    } else {
+    } else if first {
         least.saturating_add(element).min(rest)
+    } else {
+        element.min(rest)
     }
 }
 
@@ -451,7 +454,8 @@ impl Guard {
         let start = used.region.address;
         let bytes = if used.pointer {
             let end = used.block.0.saturating_add(used.block.1);
-            let reach = reach(used.element, end.saturating_sub(start), launch);
+            let first = start == used.block.0;
+            let reach = reach(used.element, end.saturating_sub(start), launch, first);
             (start, start.saturating_add(reach))
         } else {
             (start, used.region.end())
@@ -750,18 +754,21 @@ mod tests {
         };
         // A chunk of 1024 elements in a larger buffer: the last block may be idle but for
         // a thread.
-        assert_eq!(reach(4, 1 << 20, launch(4, 256, 0)), 3 * 1024 + 4);
+        assert_eq!(reach(4, 1 << 20, launch(4, 256, 0), true), 3 * 1024 + 4);
         // Just large enough for what is left.
-        assert_eq!(reach(4, 4096, launch(4, 256, 0)), 4096);
-        assert_eq!(reach(4, 4000, launch(4, 256, 0)), 4000);
-        assert_eq!(reach(4, 100, launch(1, 256, 0)), 100);
-        assert_eq!(reach(4, 1 << 20, launch(1, 256, 0)), 4);
+        assert_eq!(reach(4, 4096, launch(4, 256, 0), true), 4096);
+        assert_eq!(reach(4, 4000, launch(4, 256, 0), true), 4000);
+        assert_eq!(reach(4, 100, launch(1, 256, 0), true), 100);
+        assert_eq!(reach(4, 1 << 20, launch(1, 256, 0), true), 4);
         // Far too large: nothing says that all is used.
-        assert_eq!(reach(4, 100, launch(64, 256, 0)), 100);
-        assert_eq!(reach(4, 1 << 20, launch(64, 256, 1000)), 4000);
+        assert_eq!(reach(4, 100, launch(64, 256, 0), true), 100);
+        assert_eq!(reach(4, 1 << 20, launch(64, 256, 1000), true), 4000);
+        // Within an allocation.
+        assert_eq!(reach(4, 1 << 20, launch(64, 256, 0), false), 4);
+        assert_eq!(reach(4, 4096, launch(4, 256, 0), false), 4096);
         // Of a graph's node nothing is known.
-        assert_eq!(reach(16, 4096, Launch::default()), 16);
-        assert_eq!(reach(0, 4096, Launch::default()), 1);
+        assert_eq!(reach(16, 4096, Launch::default(), true), 16);
+        assert_eq!(reach(0, 4096, Launch::default(), true), 1);
     }
 
     #[test]
@@ -779,7 +786,8 @@ mod tests {
         assert_eq!(count(&[4096, 7]), 0);
         assert_eq!(count(&[3841]), 0);
         assert_eq!(count(&[3840, 1 << 40]), 3840);
-        assert_eq!(count(&[1000, 2000, 1, 0]), 1000);
+        assert_eq!(count(&[1000, 2000, 0]), 1000);
+        assert_eq!(count(&[1000, 1]), 1);
         assert_eq!(count(&[1 << 40]), 0);
     }
 

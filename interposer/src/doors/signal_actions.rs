@@ -3,9 +3,9 @@
 //! They matter where host memory is guarded (see [`crate::guard::signals`]); elsewhere each
 //! is one jump.
 
-use core::ffi::{c_int, c_ulong};
+use core::ffi::{c_int, c_ulong, c_void};
 
-use libc::{epoll_event, fd_set, pollfd, sighandler_t, sigset_t, timespec};
+use libc::{epoll_event, fd_set, pollfd, sighandler_t, sigset_t, timespec, ucontext_t};
 
 use super::passing::passing;
 use crate::guard::signals;
@@ -61,6 +61,44 @@ passing! {
                 .unwrap_or_else(|| unsafe { real(signal, handler) })
         };
         if was_held == Some(true) { HOLD } else { before }
+    }
+    fn longjmp(place: *mut c_void, value: c_int) -> c_int, failed(-1), |real| {
+        signals::jumps();
+        // SAFETY: the application's own call.
+        unsafe { real(place, value) }
+    }
+    fn _longjmp(place: *mut c_void, value: c_int) -> c_int, failed(-1), |real| {
+        signals::jumps();
+        // SAFETY: the application's own call.
+        unsafe { real(place, value) }
+    }
+    fn siglongjmp(place: *mut c_void, value: c_int) -> c_int, failed(-1), |real| {
+        signals::jumps();
+        // SAFETY: the application's own call.
+        unsafe { real(place, value) }
+    }
+    fn __longjmp_chk(place: *mut c_void, value: c_int) -> c_int, failed(-1), |real| {
+        signals::jumps();
+        // SAFETY: the application's own call.
+        unsafe { real(place, value) }
+    }
+    fn setcontext(to: *mut ucontext_t) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        unsafe {
+            signals::switches(to);
+            real(to)
+        }
+    }
+    fn swapcontext(from: *mut ucontext_t, to: *mut ucontext_t) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        unsafe {
+            signals::switches(to);
+            real(from, to)
+        }
+    }
+    fn pthread_attr_setsigmask_np(attributes: *mut c_void, set: *const sigset_t) -> c_int, failed(libc::ENOSYS), |real| {
+        // SAFETY: the application's own call.
+        unsafe { within(set, |set| real(attributes, set)) }
     }
     fn sighold(signal: c_int) -> c_int, failed(-1), |real| {
         match signals::hold(signal, true) {

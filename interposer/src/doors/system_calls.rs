@@ -33,11 +33,12 @@ impl Open {
     /// `None` if no page of these ranges may be closed before the call is over: it may wait,
     /// and meanwhile another thread have the device use them.
     fn new(hook: &'static Hook, ranges: impl FnOnce() -> Ranges, write: bool) -> Option<Self> {
-        if thread::block().in_own_code() || !guard::ever_on() {
+        if !guard::ever_on() {
             return None;
         }
         let ranges = ranges();
-        if !guard::on() || !life::is_owner() {
+        // A handler may have interrupted our own code, which has the lock.
+        if thread::block().in_own_code() || !guard::on() || !life::is_owner() {
             for (start, end) in ranges {
                 guard::open_unlocked(start, end);
             }
@@ -47,8 +48,13 @@ impl Open {
         let origin = (thread::block().depth() == 0).then(|| thread::block().origin());
         let _inside = Inside::nest();
         let held = keeping_errno(|| guarded(|| uncancelled(|| recorder::hold_host(&ranges))));
-        let held = held.filter(|held| !held.is_empty())?;
-        Some(Self {
+        let Some(held) = held.flatten() else {
+            for (start, end) in ranges {
+                guard::open_unlocked(start, end);
+            }
+            return None;
+        };
+        (!held.is_empty()).then_some(Self {
             hook,
             origin,
             ranges,

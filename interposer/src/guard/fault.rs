@@ -1,8 +1,7 @@
 //! Faults on guarded pages, and single steps past them.
 //!
-//! Both handlers are entered with the mask of the interrupted code (`SA_NODEFER`): a fault
-//! within is handled like any other, and a signal that is handed on finds the mask as the
-//! kernel would have had it. What they do before they change stacks takes no lock and no
+//! Nothing but a fault interrupts the handlers, and that is handled like any other
+//! (`SA_NODEFER`). A signal that is handed on finds the mask as the kernel would have had it. What they do before they change stacks takes no lock and no
 //! memory.
 //!
 //! A fault in our own code, or in a child that has forked without telling, opens its page
@@ -10,6 +9,7 @@
 //! the count of openings has risen since this thread last did so.
 
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use libc::{siginfo_t, ucontext_t};
 
@@ -136,7 +136,10 @@ fn stepped() {
         return;
     }
     let _inside = Inside::nest();
-    keeping_errno(|| call::guarded(|| with_room(|| recorder::host_stepped(&open))));
+    let noted = keeping_errno(|| call::guarded(|| with_room(|| recorder::host_stepped(&open))));
+    if noted != Some(true) {
+        pages::leave_pierced();
+    }
 }
 
 /// Has the thread stop after the next instruction.
@@ -156,10 +159,29 @@ unsafe fn step(address: u64, context: *mut ucontext_t) {
     // SAFETY: the caller's promise.
     unsafe {
         if !has_trap_flag(context) {
+            STEPPED.store(true, Relaxed);
             state.armed.set(state.armed.get() + 1);
             set_trap_flag(context, true);
         }
     }
+}
+
+/// Whether any step was made in this process.
+static STEPPED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a trap must be the end of a step of ours, though not one that this thread knows of:
+/// natively, nobody would have had it. The context goes on without.
+///
+/// # Safety
+/// The arguments are a handler's for SIGTRAP.
+pub(super) unsafe fn is_late_step(info: *const siginfo_t, context: *mut c_void) -> bool {
+    // SAFETY: the caller's promise.
+    let late = unsafe { (*info).si_code } == libc::TRAP_TRACE && STEPPED.load(Relaxed);
+    if late {
+        // SAFETY: as above.
+        unsafe { set_trap_flag(context.cast(), false) };
+    }
+    late
 }
 
 /// Ends the single step of a context. False if it makes none of ours.
@@ -185,9 +207,40 @@ unsafe fn can_step(context: *const ucontext_t) -> bool {
     if !cfg!(target_arch = "x86_64") {
         return false;
     }
-    // SAFETY: the caller's promise; the kernel's part of the set is its first word.
-    let blocked = unsafe { (&raw const (*context).uc_sigmask).cast::<u64>().read() };
-    blocked & signals::bit(libc::SIGTRAP) == 0 && signals::is_kept(libc::SIGTRAP)
+    // SAFETY: the caller's promise.
+    let (blocked, locks) = unsafe { (signals::interrupted_mask(context.cast()), locks(context)) };
+    blocked & signals::bit(libc::SIGTRAP) == 0 && !locks && signals::is_kept(libc::SIGTRAP)
+}
+
+/// Whether an instruction locks the memory that it changes: the kernel may be asked to look
+/// there next (futex), which must find the page open.
+///
+/// # Safety
+/// As for [`is_ours`].
+#[cfg(target_arch = "x86_64")]
+unsafe fn locks(context: *const ucontext_t) -> bool {
+    // SAFETY: the caller's promise.
+    let at = unsafe { interrupted(context) }.pc;
+    super::mapped::read::<8>(at).is_some_and(|code| is_locked(&code))
+}
+
+#[cfg(target_arch = "aarch64")]
+unsafe fn locks(_context: *const ucontext_t) -> bool {
+    false
+}
+
+/// The same of an instruction's bytes (Intel SDM, volume 2, 2.1.1): a LOCK prefix, or XCHG.
+#[cfg(target_arch = "x86_64")]
+fn is_locked(code: &[u8]) -> bool {
+    let mut code = code.iter();
+    let opcode = loop {
+        match code.next() {
+            Some(0xf0) => return true,
+            Some(0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf2 | 0xf3 | 0x40..=0x4f) => {}
+            other => break other,
+        }
+    };
+    matches!(opcode, Some(0x86 | 0x87))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -285,3 +338,30 @@ unsafe fn has_trap_flag(_context: *const ucontext_t) -> bool {
 
 #[cfg(target_arch = "aarch64")]
 unsafe fn set_trap_flag(_context: *mut ucontext_t, _on: bool) {}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_locks_memory_is_told_from_its_bytes() {
+        // lock cmpxchg [rdi], edx; lock xadd; xchg [rdi], eax; rex.w xchg; 16 bits wide.
+        let locked: [&[u8]; 5] = [
+            &[0xf0, 0x0f, 0xb1, 0x17],
+            &[0x66, 0xf0, 0x0f, 0xc1, 0x07],
+            &[0x87, 0x07],
+            &[0x48, 0x87, 0x07],
+            &[0x66, 0x87, 0x07],
+        ];
+        assert!(locked.iter().all(|code| is_locked(code)));
+        // mov [rdi], eax; add [rdi], eax; rep movsb; movdqu.
+        let plain: [&[u8]; 4] = [
+            &[0x89, 0x07],
+            &[0x01, 0x07],
+            &[0xf3, 0xa4],
+            &[0xf3, 0x0f, 0x6f, 0x07],
+        ];
+        assert!(!plain.iter().any(|code| is_locked(code)));
+        assert!(!is_locked(&[]));
+    }
+}

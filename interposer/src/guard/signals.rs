@@ -2,8 +2,7 @@
 //!
 //! While memory is guarded, SIGSEGV and SIGTRAP have our handlers. What the application sets
 //! is remembered, told when it asks, and done when a signal comes that is not ours. A blocked
-//! signal of these kinds would end the process instead of reaching us, so neither stays in a
-//! mask.
+//! SIGSEGV would end the process instead of reaching us, so that it stays in no mask.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{
@@ -27,16 +26,25 @@ pub(crate) const fn bit(signal: c_int) -> u64 {
     1 << (signal - 1)
 }
 
-const BITS: u64 = bit(SIGSEGV) | bit(SIGTRAP);
+/// What must not be blocked: a fault ends the process where its signal is. A thread that
+/// blocks SIGTRAP makes no single steps.
+const BITS: u64 = bit(SIGSEGV);
 
-/// Both bits as two small ones, and back.
+/// Signals that the running instruction itself causes.
+const OWN_FAULTS: u64 = bit(SIGSEGV)
+    | bit(SIGTRAP)
+    | bit(libc::SIGBUS)
+    | bit(libc::SIGFPE)
+    | bit(libc::SIGILL)
+    | bit(libc::SIGSYS);
+
+/// The bit as a small one, and back.
 fn packed(set: u64) -> u8 {
-    u8::from(set & bit(SIGSEGV) != 0) | u8::from(set & bit(SIGTRAP) != 0) << 1
+    u8::from(set & BITS != 0)
 }
 
 fn unpacked(bits: u8) -> u64 {
-    let one = if bits & 1 == 0 { 0 } else { bit(SIGSEGV) };
-    one | if bits & 2 == 0 { 0 } else { bit(SIGTRAP) }
+    if bits == 0 { 0 } else { BITS }
 }
 
 /// Which of them a number names.
@@ -126,7 +134,7 @@ static BELOW: [Kept; 2] = [const { Kept::new() }; 2];
 static WATCHING: AtomicBool = AtomicBool::new(false);
 /// Whether our handlers are in place.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
-/// Which of our signals were taken out of other signals' masks.
+/// Whether SIGSEGV was taken out of other signals' masks.
 static TAKEN: [AtomicU8; SIGNALS] = [const { AtomicU8::new(0) }; SIGNALS];
 /// The C library's own `sigaction`.
 static SIGACTION: AtomicUsize = AtomicUsize::new(0);
@@ -182,6 +190,8 @@ fn install(place: usize, theirs: Action) -> Option<libc::sigaction> {
     // SAFETY: plain data, for which zero is a value.
     let mut action = unsafe { core::mem::zeroed::<libc::sigaction>() };
     action.sa_sigaction = ours(place);
+    // What interrupts us might leave by a jump or a cancellation, with a lock in our hands.
+    set_first(&mut action.sa_mask, !OWN_FAULTS);
     action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | (theirs.flags & libc::SA_RESTART);
     if theirs.flags & libc::SA_ONSTACK != 0 || matches!(theirs.handler, SIG_DFL | SIG_IGN) {
         action.sa_flags |= libc::SA_ONSTACK;
@@ -220,7 +230,7 @@ pub(super) fn prepare() -> Result<(), String> {
         WATCHING.store(false, Release);
         change_mask(libc::SIG_BLOCK, unpacked(blocked.take()));
         return Err(format!(
-            "thread {thread} has blocked SIGSEGV or SIGTRAP before the first CUDA call (with \
+            "thread {thread} has blocked SIGSEGV before the first CUDA call (with \
              STREAMCHECK_GUARD=on in the environment, this is seen to from the start)"
         ));
     }
@@ -242,13 +252,13 @@ pub(super) fn prepare() -> Result<(), String> {
     Ok(())
 }
 
-/// From now on nobody blocks the signals, and what the application does with them is seen.
+/// From now on nobody blocks SIGSEGV, and what the application does with them is seen.
 pub(crate) fn watch() {
     WATCHING.store(true, Release);
     doors::signal_actions::watch();
 }
 
-/// Another thread that blocks one of the signals.
+/// Another thread that blocks SIGSEGV.
 fn blocking_thread() -> Option<String> {
     let own = std::fs::read_link("/proc/thread-self").ok()?;
     let tasks = std::fs::read_dir("/proc/self/task").ok()?;
@@ -392,7 +402,7 @@ pub(crate) fn takes(signal: c_int) -> bool {
     INSTALLED.load(Acquire) && place(signal).is_some()
 }
 
-/// A set without the signals that guarding needs, if any of them is in it.
+/// A set without what must not be blocked, if that is in it.
 ///
 /// # Safety
 /// `set` is null or points to a set.
@@ -450,7 +460,7 @@ pub(crate) unsafe fn mask(
     status
 }
 
-/// Which of our signals the application has blocked once it has changed its mask so.
+/// What of ours the application has blocked once it has changed its mask so.
 fn after(how: c_int, before: u8, word: u64) -> u8 {
     match how {
         libc::SIG_BLOCK => before | packed(word),
@@ -472,10 +482,12 @@ pub(crate) fn word(how: c_int, word: u64, real: impl FnOnce(u64) -> u64) -> u64 
     told
 }
 
-/// The application blocks one of our signals in this thread, or no longer does. Returns
-/// whether it did before; `None` if the signal is none of ours.
+/// The application blocks SIGSEGV in this thread, or no longer does. Returns whether it did
+/// before; `None` if it is another signal.
 pub(crate) fn hold(signal: c_int, held: bool) -> Option<bool> {
-    place(signal)?;
+    if signal != SIGSEGV {
+        return None;
+    }
     if !WATCHING.load(Acquire) {
         return None;
     }
@@ -511,7 +523,11 @@ pub(super) unsafe fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut 
         SIG_IGN if !from_kernel => return,
         SIG_DFL | SIG_IGN => {
             // SAFETY: the caller's promise.
-            unsafe { default(signal, info) };
+            unsafe {
+                if signal != SIGTRAP || !fault::is_late_step(info, context) {
+                    default(signal, info);
+                }
+            }
             return;
         }
         _ => {}
@@ -529,24 +545,81 @@ pub(super) unsafe fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut 
         };
         uninterrupted(|| kept.swap(spent));
     }
-    keeping_errno(|| change_mask(libc::SIG_BLOCK, action.mask & !BITS));
-    let before = (
-        state.handed_on.replace(context as usize),
-        state.nested.replace(here),
-    );
+    let mut mask = action.mask;
+    if action.flags & libc::SA_NODEFER == 0 {
+        mask |= bit(signal);
+    }
+    let how = if again {
+        libc::SIG_BLOCK
+    } else {
+        // SAFETY: the kernel's or, if it was handed on, the application's context; the
+        // kernel's part of the set is its first word.
+        mask |= unsafe { interrupted_mask(context) };
+        libc::SIG_SETMASK
+    };
+    keeping_errno(|| change_mask(how, mask & !BITS));
+    let _handed_on = HandedOn {
+        context: state.handed_on.replace(context as usize),
+        nested: state.nested.replace(here),
+    };
     type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
     // SAFETY: the application's own handler. One that takes the signal alone leaves the rest
     // in its registers, as it does when the kernel calls it.
     unsafe { core::mem::transmute::<usize, Handler>(action.handler)(signal, info, context) };
-    let state = &thread::block().guard;
-    state.handed_on.set(before.0);
-    state.nested.set(before.1);
     core::hint::black_box(&mark);
+}
+
+/// The mask of the code that a signal has interrupted.
+///
+/// # Safety
+/// The context is that of a signal.
+pub(super) unsafe fn interrupted_mask(context: *const c_void) -> u64 {
+    let context = context.cast::<libc::ucontext_t>();
+    // SAFETY: the caller's promise; the kernel's part of the set is its first word.
+    unsafe { (&raw const (*context).uc_sigmask).cast::<u64>().read() }
+}
+
+/// What was handed on before, which counts again when a handler returns or is unwound.
+struct HandedOn {
+    context: usize,
+    nested: usize,
+}
+
+impl Drop for HandedOn {
+    fn drop(&mut self) {
+        let state = &thread::block().guard;
+        state.handed_on.set(self.context);
+        state.nested.set(self.nested);
+    }
+}
+
+/// Takes what must not be blocked out of a context that the application switches to.
+///
+/// # Safety
+/// `context` is null or a context of the application's.
+pub(crate) unsafe fn switches(context: *mut libc::ucontext_t) {
+    jumps();
+    if context.is_null() || !WATCHING.load(Acquire) {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    let set = unsafe { &mut (*context).uc_sigmask };
+    let word = first(set);
+    if word & BITS != 0 {
+        set_first(set, word & !BITS);
+    }
+}
+
+/// The thread goes on somewhere else, and leaves the handlers that it is in.
+pub(crate) fn jumps() {
+    let state = &thread::block().guard;
+    state.handed_on.set(0);
+    state.nested.set(0);
 }
 
 /// Whether this thread is inside of a handler that it was handed to: the frame from which
 /// this was called is still there, further up on the stack than `here`. A handler may have
-/// been left by a jump.
+/// been left by a jump that is not seen.
 fn is_within(state: &super::PerThread, here: usize) -> bool {
     const NEAR: usize = 1 << 20;
     let there = state.nested.get();

@@ -2,6 +2,8 @@
  * What is theirs stays as it would be without a guard: signals, masks, values, the way in which they end. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -162,6 +164,54 @@ static void interrupted(void) {
     OK(cudaStreamSynchronize(stream));
   }
   OK(setitimer(ITIMER_REAL, &never, NULL));
+}
+/* Memory is tried as `tries_thrice` does it, from ever deeper frames that nobody clears. */
+static int can_read(void) {
+  if (sigsetjmp(back, 1)) return 0;
+  sink = *(volatile char *)8;
+  return 1;
+}
+static __attribute__((noinline)) int can_read_deeper(int more) {
+  char volatile frames[1 << 16];
+  frames[more] = 1;
+  return more ? can_read_deeper(more - 1) + frames[more] - 1 : can_read();
+}
+static void *spins(void *unused) {
+  pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+  for (;;) host[1000]++, calls++;
+  return unused;
+}
+static void waits_long(void) {
+  int i;
+  for (i = 0; i < 2000 && calls < 20; i++) usleep(1000);
+}
+static pthread_mutex_t *lock;
+static void *locks(void *unused) {
+  int i;
+  for (i = 0; i < 20; i++) {
+    OK(pthread_mutex_lock(lock));
+    usleep(200);
+    OK(pthread_mutex_unlock(lock));
+  }
+  return unused;
+}
+static int touch_in_callback(struct dl_phdr_info *info, size_t size, void *unused) {
+  (void)info, (void)size, (void)unused;
+  write_later(host, 64);
+  host[1000]++;
+  return 1;
+}
+static void *walks(void *unused) {
+  int i;
+  for (i = 0; i < 30; i++) dl_iterate_phdr(touch_in_callback, NULL);
+  calls = 1;
+  return unused;
+}
+static int null_file;
+static long failed;
+static void writes(int number) {
+  (void)number;
+  if (write(null_file, host + 2048, 16) != 16) failed++;
 }
 /* The older ways to block a signal. */
 #pragma GCC diagnostic push
@@ -489,6 +539,62 @@ int main(int count, char **arguments) {
     IS(writev(two[0], (struct iovec *)8, 2) == -1 && errno == EFAULT);
     IS(sendmsg(two[0], (struct msghdr *)8, 0) == -1 && errno == EFAULT);
     IS(recvmsg(two[0], (struct msghdr *)closed_page(), MSG_DONTWAIT) == -1 && errno == EFAULT);
+  } else if (is(name, "jumps")) {
+    signal(SIGSEGV, jumps);
+    write_later(host, BYTES);
+    IS(!can_read() && !can_read_deeper(0) && !can_read_deeper(3) && !can_read());
+    IS(calls == 4);
+  } else if (is(name, "cancelled-anywhere")) {
+    for (number = 0; number < 20; number++) {
+      calls = 0;
+      write_later(host, 64);
+      OK(pthread_create(&thread, NULL, spins, NULL));
+      waits_long();
+      OK(pthread_cancel(thread));
+      OK(pthread_join(thread, NULL));
+      OK(cudaStreamSynchronize(stream));
+    }
+  } else if (is(name, "locked")) {
+    pthread_t others[3];
+    lock = (pthread_mutex_t *)(host + 2048);
+    OK(pthread_mutex_init(lock, NULL));
+    for (number = 0; number < 3; number++) OK(pthread_create(&others[number], NULL, locks, NULL));
+    for (number = 0; number < 50; number++) {
+      write_later(host, 64);
+      usleep(300);
+      OK(cudaStreamSynchronize(stream));
+    }
+    for (number = 0; number < 3; number++) OK(pthread_join(others[number], NULL));
+  } else if (is(name, "in-the-loader")) {
+    stream_t other;
+    OK(cudaStreamCreateWithFlags(&other, 1));
+    OK(pthread_create(&thread, NULL, walks, NULL));
+    while (!calls) {
+      OK(cudaMemcpyAsync(device + PAGE, device + 2 * PAGE, 64, 3, other));
+      OK(cudaStreamSynchronize(other));
+    }
+    OK(pthread_join(thread, NULL));
+  } else if (is(name, "writes-anywhere")) {
+    struct itimerval often = {{0, 100}, {0, 100}}, never = {{0, 0}, {0, 0}};
+    null_file = open("/dev/null", O_WRONLY);
+    signal(SIGALRM, writes);
+    OK(setitimer(ITIMER_REAL, &often, NULL));
+    for (number = 0; number < 2000; number++) {
+      write_later(host, 64);
+      OK(cudaStreamSynchronize(stream));
+    }
+    OK(setitimer(ITIMER_REAL, &never, NULL));
+    IS(!failed);
+  } else if (is(name, "waited-for")) {
+    write_later(host, 64);
+    host[100]++;
+    sigemptyset(&all);
+    sigaddset(&all, SIGTRAP);
+    OK(pthread_sigmask(SIG_BLOCK, &all, NULL));
+    host[101]++;
+    raise(SIGTRAP);
+    OK(sigwait(&all, &number));
+    IS(number == SIGTRAP && host[101] == 2);
   } else if (is(name, "held")) {
     held();
   } else if (is(name, "interrupted")) {

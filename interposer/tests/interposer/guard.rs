@@ -177,6 +177,20 @@ fn a_signal_that_comes_before_a_single_step_may_step_too() {
 }
 
 #[test]
+fn handlers_may_be_left_by_jumps_and_threads_cancelled_anywhere() {
+    right("jumps");
+    right("cancelled-anywhere");
+}
+
+#[test]
+fn locks_beside_what_is_in_use_are_waited_for() {
+    right("locked");
+    right("in-the-loader");
+    right("writes-anywhere");
+    right("waited-for");
+}
+
+#[test]
 fn where_guarding_cannot_begin_masks_are_the_programs() {
     let seen = right("blocked-unseen");
     let said = "streamcheck: guard=on does not work here: thread ";
