@@ -17,7 +17,7 @@ use super::{pages, signals};
 use crate::call;
 use crate::life;
 use crate::recorder::{self, Response};
-use crate::room::with_room;
+use crate::room::{cancelled_as, not_cancelled, with_room};
 use crate::stacks::Interrupted;
 use crate::thread::{self, Inside, keeping_errno};
 
@@ -42,16 +42,21 @@ pub(super) unsafe extern "C-unwind" fn on_fault(
 ) {
     // SAFETY: the kernel's description of the signal.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as u64) };
+    // A cancellation that is asynchronous acts where it is let in again: in this frame, with
+    // nothing in hand.
+    let cancelled = not_cancelled();
     // SAFETY: the kernel's or, if it was handed on, the application's context.
-    if code == SEGV_ACCERR && unsafe { is_ours(address, context.cast()) } {
-        return;
-    }
-    // SAFETY: as above.
-    unsafe {
-        if has_trap_flag(context.cast()) && stop_stepping(context.cast()) {
+    let ours = unsafe {
+        let ours = code == SEGV_ACCERR && is_ours(address, context.cast());
+        if !ours && has_trap_flag(context.cast()) && stop_stepping(context.cast()) {
             stepped();
         }
-        signals::hand_on(signal, info, context);
+        ours
+    };
+    cancelled_as(cancelled);
+    if !ours {
+        // SAFETY: as above.
+        unsafe { signals::hand_on(signal, info, context) };
     }
 }
 
@@ -60,16 +65,20 @@ pub(super) unsafe extern "C-unwind" fn on_trap(
     info: *mut siginfo_t,
     context: *mut c_void,
 ) {
+    // As above.
+    let cancelled = not_cancelled();
     // SAFETY: the kernel's description and context.
-    unsafe {
-        if (*info).si_code == libc::TRAP_TRACE {
+    let ours = unsafe {
+        (*info).si_code == libc::TRAP_TRACE && {
             let ours = stop_stepping(context.cast());
             stepped();
-            if ours {
-                return;
-            }
+            ours
         }
-        signals::hand_on(signal, info, context);
+    };
+    cancelled_as(cancelled);
+    if !ours {
+        // SAFETY: as above.
+        unsafe { signals::hand_on(signal, info, context) };
     }
 }
 

@@ -177,13 +177,11 @@ static __attribute__((noinline)) int can_read_deeper(int more) {
   return more ? can_read_deeper(more - 1) + frames[more] - 1 : can_read();
 }
 static void *spins(void *unused) {
-  pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
-  for (;;) host[1000]++, calls++;
-  return unused;
-}
-static void waits_long(void) {
   int i;
-  for (i = 0; i < 2000 && calls < 20; i++) usleep(1000);
+  pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+  for (calls = 1;;)
+    for (i = 0; i < 900; i++) host[1000 + i]++;
+  return unused;
 }
 static pthread_mutex_t *lock;
 static void *locks(void *unused) {
@@ -197,13 +195,15 @@ static void *locks(void *unused) {
 }
 static int touch_in_callback(struct dl_phdr_info *info, size_t size, void *unused) {
   (void)info, (void)size, (void)unused;
-  write_later(host, 64);
   host[1000]++;
   return 1;
 }
 static void *walks(void *unused) {
   int i;
-  for (i = 0; i < 30; i++) dl_iterate_phdr(touch_in_callback, NULL);
+  for (i = 0; i < 30; i++) {
+    write_later(host, 64);
+    dl_iterate_phdr(touch_in_callback, NULL);
+  }
   calls = 1;
   return unused;
 }
@@ -545,11 +545,12 @@ int main(int count, char **arguments) {
     IS(!can_read() && !can_read_deeper(0) && !can_read_deeper(3) && !can_read());
     IS(calls == 4);
   } else if (is(name, "cancelled-anywhere")) {
-    for (number = 0; number < 20; number++) {
+    for (number = 0; number < 100; number++) {
       calls = 0;
       write_later(host, 64);
       OK(pthread_create(&thread, NULL, spins, NULL));
-      waits_long();
+      while (!calls) usleep(10);
+      usleep(100 + 7 * number);
       OK(pthread_cancel(thread));
       OK(pthread_join(thread, NULL));
       OK(cudaStreamSynchronize(stream));
