@@ -3,7 +3,7 @@
 //!
 //! Where no host memory is guarded, each is one jump.
 
-use core::ffi::{c_int, c_uint, c_ulong, c_void};
+use core::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 
 use libc::{FILE, iovec, mmsghdr, msghdr, off_t, sockaddr, socklen_t, ssize_t, timespec};
 use smallvec::SmallVec;
@@ -132,33 +132,97 @@ fn entries<T: Copy>(list: *const T, count: usize) -> SmallVec<[T; 4]> {
         .collect()
 }
 
-/// Of a list of buffers.
+/// The range of a list itself.
+fn itself<T>(list: *const T, count: usize) -> (u64, u64) {
+    let start = list as u64;
+    (
+        start,
+        start.saturating_add((count.min(MOST) * size_of::<T>()) as u64),
+    )
+}
+
+fn payload(list: *const iovec, count: usize) -> impl Iterator<Item = (u64, u64)> {
+    entries(list, count).into_iter().map(|buffer| {
+        let start = buffer.iov_base as u64;
+        (start, start.saturating_add(buffer.iov_len as u64))
+    })
+}
+
+/// Of a list of buffers, which is read itself: after what is moved.
 fn list(list: *const iovec, count: usize) -> impl FnOnce() -> Ranges {
-    move || {
-        let range = |buffer: iovec| {
-            let start = buffer.iov_base as u64;
-            (start, start.saturating_add(buffer.iov_len as u64))
-        };
-        entries(list, count).into_iter().map(range).collect()
-    }
+    move || payload(list, count).chain([itself(list, count)]).collect()
+}
+
+/// What else of a message is used.
+fn rest(message: &msghdr) -> [(u64, u64); 3] {
+    let range = |start: *mut c_void, size: usize| {
+        (start as u64, (start as u64).saturating_add(size as u64))
+    };
+    [
+        itself(message.msg_iov, message.msg_iovlen),
+        range(message.msg_name, message.msg_namelen as usize),
+        range(message.msg_control, message.msg_controllen),
+    ]
 }
 
 /// Of a message.
 fn message(message: *const msghdr) -> impl FnOnce() -> Ranges {
     move || {
-        let parts = |message: msghdr| list(message.msg_iov, message.msg_iovlen)();
-        entries(message, 1).into_iter().flat_map(parts).collect()
+        let Some(known) = entries(message, 1).pop() else {
+            return Ranges::new();
+        };
+        let payload = payload(known.msg_iov, known.msg_iovlen);
+        payload
+            .chain(rest(&known))
+            .chain([itself(message, 1)])
+            .collect()
     }
 }
 
 /// Of a list of messages.
 fn messages(messages: *const mmsghdr, count: c_uint) -> impl FnOnce() -> Ranges {
     move || {
-        let parts = |message: mmsghdr| list(message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen)();
-        entries(messages, count as usize)
-            .into_iter()
-            .flat_map(parts)
+        let all = entries(messages, count as usize);
+        let parts =
+            |message: &mmsghdr| payload(message.msg_hdr.msg_iov, message.msg_hdr.msg_iovlen);
+        let payload = all.iter().flat_map(parts);
+        let rest = all.iter().flat_map(|message| rest(&message.msg_hdr));
+        payload
+            .chain(rest)
+            .chain([itself(messages, count as usize)])
             .collect()
+    }
+}
+
+/// A buffer, the address of a sender and its size.
+fn from(
+    buffer: *const c_void,
+    count: usize,
+    from: *const sockaddr,
+    size: *const socklen_t,
+) -> impl FnOnce() -> Ranges {
+    move || {
+        let mut ranges = one(buffer, count)();
+        // The largest address that there is.
+        ranges.push(itself(
+            from.cast::<libc::sockaddr_storage>(),
+            usize::from(!from.is_null()),
+        ));
+        ranges.push(itself(size, usize::from(!size.is_null())));
+        ranges
+    }
+}
+
+/// A text. Where a page of it is closed, it is opened here.
+fn text(text: *const c_char) -> impl FnOnce() -> Ranges {
+    move || {
+        let _inside = Inside::nest();
+        if text.is_null() {
+            return Ranges::new();
+        }
+        // SAFETY: a text that the application gives a call.
+        let size = unsafe { libc::strlen(text) };
+        one(text.cast(), size)()
     }
 }
 
@@ -193,6 +257,29 @@ macro_rules! transfer {
             || unsafe { $call },
         )
     };
+}
+
+/// A call that fills a structure if it succeeds.
+macro_rules! told {
+    ($told:ident, $call:expr) => {
+        around(
+            &HOOK,
+            WRITTEN,
+            one($told.cast(), size_of_val_of($told)),
+            |status| all_if(status == 0, size_of_val_of($told)),
+            // SAFETY: the application's own call.
+            || unsafe { $call },
+        )
+    };
+}
+
+fn size_of_val_of<T>(_: *const T) -> usize {
+    size_of::<T>()
+}
+
+/// How much of a text was written.
+fn all_of_text(status: c_int) -> u64 {
+    if status < 0 { 0 } else { u64::MAX }
 }
 
 passing! {
@@ -279,15 +366,15 @@ passing! {
         transfer!(WRITTEN, one(buffer, count), real(fd, buffer, count, size, flags))
     }
     fn recvfrom(
-        fd: c_int, buffer: *mut c_void, count: usize, flags: c_int, from: *mut sockaddr, size: *mut socklen_t,
+        fd: c_int, buffer: *mut c_void, count: usize, flags: c_int, from_address: *mut sockaddr, size: *mut socklen_t,
     ) -> ssize_t, failed(-1), |real| {
-        transfer!(WRITTEN, one(buffer, count), real(fd, buffer, count, flags, from, size))
+        transfer!(WRITTEN, from(buffer, count, from_address, size), real(fd, buffer, count, flags, from_address, size))
     }
     fn __recvfrom_chk(
-        fd: c_int, buffer: *mut c_void, count: usize, room: usize, flags: c_int, from: *mut sockaddr,
+        fd: c_int, buffer: *mut c_void, count: usize, room: usize, flags: c_int, from_address: *mut sockaddr,
         size: *mut socklen_t,
     ) -> ssize_t, failed(-1), |real| {
-        transfer!(WRITTEN, one(buffer, count), real(fd, buffer, count, room, flags, from, size))
+        transfer!(WRITTEN, from(buffer, count, from_address, size), real(fd, buffer, count, room, flags, from_address, size))
     }
     fn recvmsg(fd: c_int, received: *mut msghdr, flags: c_int) -> ssize_t, failed(-1), |real| {
         transfer!(WRITTEN, message(received), real(fd, received, flags))
@@ -352,6 +439,45 @@ passing! {
         let all = one(buffer, size.saturating_mul(count));
         // SAFETY: the application's own call.
         around(&HOOK, READ, all, |items| (items * size) as u64, || unsafe { real(buffer, size, count, file) })
+    }
+    fn stat(path: *const c_char, told: *mut libc::stat) -> c_int, failed(-1), |real| {
+        told!(told, real(path, told))
+    }
+    fn stat64(path: *const c_char, told: *mut libc::stat64) -> c_int, failed(-1), |real| {
+        told!(told, real(path, told))
+    }
+    fn lstat(path: *const c_char, told: *mut libc::stat) -> c_int, failed(-1), |real| {
+        told!(told, real(path, told))
+    }
+    fn lstat64(path: *const c_char, told: *mut libc::stat64) -> c_int, failed(-1), |real| {
+        told!(told, real(path, told))
+    }
+    fn fstat(file: c_int, told: *mut libc::stat) -> c_int, failed(-1), |real| {
+        told!(told, real(file, told))
+    }
+    fn fstatat(folder: c_int, path: *const c_char, told: *mut libc::stat, flags: c_int) -> c_int, failed(-1), |real| {
+        told!(told, real(folder, path, told, flags))
+    }
+    fn fstat64(file: c_int, told: *mut libc::stat64) -> c_int, failed(-1), |real| {
+        told!(told, real(file, told))
+    }
+    fn fstatat64(folder: c_int, path: *const c_char, told: *mut libc::stat64, flags: c_int) -> c_int, failed(-1), |real| {
+        told!(told, real(folder, path, told, flags))
+    }
+    fn readlink(path: *const c_char, buffer: *mut c_char, size: usize) -> ssize_t, failed(-1), |real| {
+        transfer!(WRITTEN, one(buffer.cast(), size), real(path, buffer, size))
+    }
+    fn getcwd(buffer: *mut c_char, size: usize) -> *mut c_char, failed(core::ptr::null_mut()), |real| {
+        // SAFETY: the application's own call.
+        around(&HOOK, WRITTEN, one(buffer.cast(), size), |_| 0, || unsafe { real(buffer, size) })
+    }
+    fn fputs(said: *const c_char, file: *mut FILE) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        around(&HOOK, READ, text(said), all_of_text, || unsafe { real(said, file) })
+    }
+    fn puts(said: *const c_char) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        around(&HOOK, READ, text(said), all_of_text, || unsafe { real(said) })
     }
     fn madvise(start: *mut c_void, size: usize, advice: c_int) -> c_int, failed(-1), |real| {
         // These throw what is there away; others leave it.

@@ -15,6 +15,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -283,6 +284,24 @@ static void system_calls(void) {
   rewind(stdio);
   IS(fread(host + 64, 1, PAGE - 64, stdio) == PAGE - 64 && host[PAGE - 1] == 3);
   IS(getrandom(host + 64, 64, 0) == 64);
+  {
+    /* What else a call is given. */
+    struct stat *told = (struct stat *)(host + 1024);
+    struct iovec *list = (struct iovec *)(host + 1536);
+    socklen_t *size = (socklen_t *)(host + 1552);
+    IS(stat("/", told) == 0 && S_ISDIR(told->st_mode) && fstat(file, told) == 0 && told->st_size == PAGE);
+    IS(getcwd(host + 2048, 1024) == host + 2048 && host[2048] == '/');
+    IS(readlink("/proc/self/exe", host + 2048, 1024) > 0);
+    list->iov_base = text, list->iov_len = 10;
+    IS(preadv(file, list, 1, 0) == 10);
+    IS(send(two[0], text, 10, 0) == 10);
+    *size = 64;
+    IS(recvfrom(two[1], other, 10, 0, (struct sockaddr *)(host + 1600), size) == 10);
+    strcpy(host + 3000, "said\n");
+    stdio = fopen("/dev/null", "w");
+    setvbuf(stdio, NULL, _IONBF, 0);
+    IS(fputs(host + 3000, stdio) >= 0 && !ferror(stdio));
+  }
   OK(cudaStreamSynchronize(stream));
   IS(host[0] == 7 && host[63] == 7);
   /* What the pending copy will write, read by the kernel. */
