@@ -96,6 +96,13 @@ passing! {
             real(from, to)
         }
     }
+    fn timer_create(clock: c_int, event: *const ThreadEvent, timer: *mut *mut c_void) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        unsafe {
+            let unblocked = unblocked(event);
+            real(clock, unblocked.as_ref().map_or(event, core::ptr::from_ref), timer)
+        }
+    }
     fn pthread_attr_setsigmask_np(attributes: *mut c_void, set: *const sigset_t) -> c_int, failed(libc::ENOSYS), |real| {
         // SAFETY: the application's own call.
         unsafe { within(set, |set| real(attributes, set)) }
@@ -171,6 +178,60 @@ passing! {
     fn pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int, failed(libc::ENOSYS), |real| {
         // SAFETY: the application's own call.
         unsafe { signals::mask(how, set, old, |how, set, old| real(how, set, old)) }
+    }
+}
+
+/// A `struct sigevent` that names a function (signal.h).
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct ThreadEvent {
+    value: usize,
+    signal: c_int,
+    notify: c_int,
+    function: usize,
+    attributes: usize,
+    rest: [usize; 4],
+}
+
+const _: () = assert!(size_of::<ThreadEvent>() == size_of::<libc::sigevent>());
+
+/// What a thread of the C library's runs, which has all signals blocked.
+struct Notified {
+    function: usize,
+    value: usize,
+}
+
+/// An event whose function finds SIGSEGV unblocked, if `event` is one of that kind.
+///
+/// # Safety
+/// `event` is null or the application's.
+unsafe fn unblocked(event: *const ThreadEvent) -> Option<ThreadEvent> {
+    const SIGEV_THREAD: c_int = 2;
+    if event.is_null() || !signals::are_watched() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let event = unsafe { *event };
+    // Kept for good: when the last call of it is over, nobody tells.
+    (event.notify == SIGEV_THREAD && event.function != 0).then(|| ThreadEvent {
+        value: Box::into_raw(Box::new(Notified {
+            function: event.function,
+            value: event.value,
+        })) as usize,
+        function: notify as *const () as usize,
+        ..event
+    })
+}
+
+unsafe extern "C-unwind" fn notify(value: usize) {
+    // SAFETY: what `unblocked` has made.
+    let notified = unsafe { &*(value as *const Notified) };
+    signals::unblock();
+    // SAFETY: the application's function, which takes a word.
+    unsafe {
+        core::mem::transmute::<usize, unsafe extern "C-unwind" fn(usize)>(notified.function)(
+            notified.value,
+        )
     }
 }
 

@@ -260,6 +260,10 @@ pub(crate) fn watch() {
 
 /// Another thread that blocks SIGSEGV.
 fn blocking_thread() -> Option<String> {
+    /// What a thread of the C library's blocks, which runs none of the application's code. An
+    /// application's own cannot where its calls are seen from the start.
+    const ALL: u64 = !(bit(libc::SIGKILL) | bit(libc::SIGSTOP) | 3 << 31);
+    let seen_from_start = super::asked_by_environment();
     let own = std::fs::read_link("/proc/thread-self").ok()?;
     let tasks = std::fs::read_dir("/proc/self/task").ok()?;
     tasks.flatten().find_map(|task| {
@@ -271,6 +275,9 @@ fn blocking_thread() -> Option<String> {
             .lines()
             .find_map(|line| line.strip_prefix("SigBlk:"))?;
         let set = u64::from_str_radix(line.trim(), 16).ok()?;
+        if set & ALL == ALL && seen_from_start {
+            return None;
+        }
         (set & BITS != 0).then(|| task.file_name().to_string_lossy().into_owned())
     })
 }
@@ -480,6 +487,18 @@ pub(crate) fn word(how: c_int, word: u64, real: impl FnOnce(u64) -> u64) -> u64 
     let told = real(word & !BITS) | unpacked(before);
     blocked.set(after(how, before, word));
     told
+}
+
+/// Whether what the application does with signals is seen to.
+pub(crate) fn are_watched() -> bool {
+    WATCHING.load(Acquire)
+}
+
+/// A thread that the application did not make begins to run its code.
+pub(crate) fn unblock() {
+    if let Some(before) = change_mask(libc::SIG_UNBLOCK, BITS) {
+        thread::block().guard.blocked.set(packed(before));
+    }
 }
 
 /// The application blocks SIGSEGV in this thread, or no longer does. Returns whether it did

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
@@ -20,6 +21,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef void *stream_t;
@@ -208,6 +210,13 @@ static void *walks(void *unused) {
   calls = 1;
   return unused;
 }
+static timer_t timer;
+static sem_t rung;
+static void rings(union sigval value) {
+  IS(value.sival_int == 42);
+  sink = host[5];
+  sem_post(&rung);
+}
 static int null_file;
 static long failed;
 static void writes(int number) {
@@ -326,6 +335,13 @@ int main(int count, char **arguments) {
     OK(pthread_sigmask(SIG_SETMASK, &all, NULL));
     OK(pthread_sigmask(SIG_BLOCK, NULL, &asked));
     IS(sigismember(&asked, SIGSEGV) && sigismember(&asked, SIGTRAP) && sigismember(&asked, SIGUSR1));
+  }
+  if (is(name, "timer")) {
+    struct sigevent event = {0};
+    event.sigev_notify = SIGEV_THREAD;
+    event.sigev_notify_function = rings;
+    event.sigev_value.sival_int = 42;
+    OK(timer_create(CLOCK_MONOTONIC, &event, &timer));
   }
   if (is(name, "action-before")) act(SIGSEGV, opens, SA_ONSTACK);
   if (is(name, "blocked-unseen")) {
@@ -596,12 +612,15 @@ int main(int count, char **arguments) {
     OK(pthread_join(thread, NULL));
   } else if (is(name, "writes-anywhere")) {
     struct itimerval often = {{0, 100}, {0, 100}}, never = {{0, 0}, {0, 0}};
+    stream_t other;
+    OK(cudaStreamCreateWithFlags(&other, 1));
     null_file = open("/dev/null", O_WRONLY);
     signal(SIGALRM, writes);
     OK(setitimer(ITIMER_REAL, &often, NULL));
-    for (number = 0; number < 2000; number++) {
-      write_later(host, 64);
-      OK(cudaStreamSynchronize(stream));
+    for (number = 0; number < 5000; number++) {
+      if (number % 50 == 0) write_later(host, 64);
+      OK(cudaMemcpyAsync(device + PAGE, device + 2 * PAGE, 64, 3, other));
+      OK(cudaStreamSynchronize(other));
     }
     OK(setitimer(ITIMER_REAL, &never, NULL));
     IS(!failed);
@@ -615,6 +634,13 @@ int main(int count, char **arguments) {
     raise(SIGTRAP);
     OK(sigwait(&all, &number));
     IS(number == SIGTRAP && host[101] == 2);
+  } else if (is(name, "timer")) {
+    struct itimerspec soon = {{0, 0}, {0, 1000000}};
+    OK(sem_init(&rung, 0, 0));
+    write_later(host, BYTES);
+    OK(timer_settime(timer, 0, &soon, NULL));
+    OK(sem_wait(&rung));
+    OK(cudaStreamSynchronize(stream));
   } else if (is(name, "held")) {
     held();
   } else if (is(name, "interrupted")) {

@@ -140,6 +140,7 @@ fn blocked_signals_do_not_end_the_program() {
     // In a thread, and in handlers.
     assert_eq!((reads.count(), seen.found.len()), (2, 2), "{}", seen.stderr);
     early("own-stack", "host read");
+    early("timer", "host read");
     let seen = see("held");
     let read_early = |found: &(String, String)| found.0 == "SC108" && found.1 == "host read";
     assert!(
