@@ -63,24 +63,32 @@ passing! {
         if was_held == Some(true) { HOLD } else { before }
     }
     fn longjmp(place: *mut c_void, value: c_int) -> c_int, failed(-1), |real| {
-        signals::jumps();
         // SAFETY: the application's own call.
-        unsafe { real(place, value) }
+        unsafe {
+            signals::jumps(place);
+            real(place, value)
+        }
     }
     fn _longjmp(place: *mut c_void, value: c_int) -> c_int, failed(-1), |real| {
-        signals::jumps();
         // SAFETY: the application's own call.
-        unsafe { real(place, value) }
+        unsafe {
+            signals::jumps(place);
+            real(place, value)
+        }
     }
     fn siglongjmp(place: *mut c_void, value: c_int) -> c_int, failed(-1), |real| {
-        signals::jumps();
         // SAFETY: the application's own call.
-        unsafe { real(place, value) }
+        unsafe {
+            signals::jumps(place);
+            real(place, value)
+        }
     }
     fn __longjmp_chk(place: *mut c_void, value: c_int) -> c_int, failed(-1), |real| {
-        signals::jumps();
         // SAFETY: the application's own call.
-        unsafe { real(place, value) }
+        unsafe {
+            signals::jumps(place);
+            real(place, value)
+        }
     }
     fn setcontext(to: *mut ucontext_t) -> c_int, failed(-1), |real| {
         // SAFETY: the application's own call.

@@ -551,8 +551,8 @@ pub(super) unsafe fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut 
         }
         _ => {}
     }
-    // A fault of a handler that has its own signal blocked ends the process.
-    if within && !again && from_kernel && action.flags & libc::SA_NODEFER == 0 {
+    // A fault whose signal is blocked, as in its own handler, ends the process.
+    if !again && from_kernel && signal == SIGSEGV && state.blocked.get() != 0 {
         // SAFETY: the caller's promise.
         unsafe { default(signal, info) };
         return;
@@ -580,6 +580,7 @@ pub(super) unsafe fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut 
     let _handed_on = HandedOn {
         context: state.handed_on.replace(context as usize),
         nested: state.nested.replace(here),
+        blocked: state.blocked.replace(state.blocked.get() | packed(mask)),
     };
     type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
     // SAFETY: the application's own handler. One that takes the signal alone leaves the rest
@@ -602,6 +603,7 @@ pub(super) unsafe fn interrupted_mask(context: *const c_void) -> u64 {
 struct HandedOn {
     context: usize,
     nested: usize,
+    blocked: u8,
 }
 
 impl Drop for HandedOn {
@@ -609,6 +611,7 @@ impl Drop for HandedOn {
         let state = &thread::block().guard;
         state.handed_on.set(self.context);
         state.nested.set(self.nested);
+        state.blocked.set(self.blocked);
     }
 }
 
@@ -617,20 +620,40 @@ impl Drop for HandedOn {
 /// # Safety
 /// `context` is null or a context of the application's.
 pub(crate) unsafe fn switches(context: *mut libc::ucontext_t) {
-    jumps();
+    leaves();
     if context.is_null() || !WATCHING.load(Acquire) {
         return;
     }
     // SAFETY: the caller's promise.
     let set = unsafe { &mut (*context).uc_sigmask };
     let word = first(set);
+    thread::block().guard.blocked.set(packed(word));
     if word & BITS != 0 {
         set_first(set, word & !BITS);
     }
 }
 
-/// The thread goes on somewhere else, and leaves the handlers that it is in.
-pub(crate) fn jumps() {
+/// The thread goes on somewhere else, and unblocks what it has blocked since if it noted the
+/// mask there.
+///
+/// # Safety
+/// `place` is what the application gives `siglongjmp`.
+pub(crate) unsafe fn jumps(place: *const c_void) {
+    /// Where a `struct __jmp_buf_tag` says whether the mask was saved (setjmp.h).
+    const SAVED: usize = if cfg!(target_arch = "x86_64") {
+        64
+    } else {
+        176
+    };
+    leaves();
+    // SAFETY: the caller's promise.
+    if unsafe { place.byte_add(SAVED).cast::<c_int>().read() } != 0 {
+        thread::block().guard.blocked.set(0);
+    }
+}
+
+/// The thread leaves the handlers that it is in.
+fn leaves() {
     let state = &thread::block().guard;
     state.handed_on.set(0);
     state.nested.set(0);

@@ -169,6 +169,19 @@ static void interrupted(void) {
   OK(setitimer(ITIMER_REAL, &never, NULL));
 }
 /* Memory is tried as `tries_thrice` does it, from ever deeper frames that nobody clears. */
+static sigjmp_buf inner;
+static void tries_within(int number) {
+  sigset_t own;
+  (void)number;
+  if (calls++) siglongjmp(inner, 1);
+  sigemptyset(&own);
+  sigaddset(&own, SIGSEGV);
+  OK(sigprocmask(SIG_BLOCK, NULL, &own));
+  IS(sigismember(&own, SIGSEGV));
+  OK(sigprocmask(SIG_UNBLOCK, &own, NULL));
+  if (!sigsetjmp(inner, 1)) *(volatile int *)8 = 1;
+  siglongjmp(back, 1);
+}
 static int can_read(void) {
   if (sigsetjmp(back, 1)) return 0;
   sink = *(volatile char *)8;
@@ -579,6 +592,9 @@ int main(int count, char **arguments) {
     write_later(host, BYTES);
     IS(!can_read() && !can_read_deeper(0) && !can_read_deeper(3) && !can_read());
     IS(calls == 4);
+    signal(SIGSEGV, tries_within);
+    calls = 0;
+    IS(!can_read() && calls == 2);
   } else if (is(name, "cancelled-anywhere")) {
     for (number = 0; number < 100; number++) {
       calls = 0;
