@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use streamcheck_engine::{Engine, HostUse};
-use streamcheck_model::{Action, MemoryKind, Mode, Operation, Region};
+use streamcheck_model::{Action, MemoryKind, Operation, Region};
 
 use self::pages::{Pages, Piece, Protection, Trouble, ceil, floor};
 use crate::{doors, stderr, thread};
@@ -400,7 +400,7 @@ impl Guard {
 
     /// The application changes the protection of these pages, or what lies there: they are
     /// its own from now on.
-    pub(crate) fn foreign(&mut self, start: u64, end: u64) -> Result<bool, String> {
+    pub(crate) fn foreign(&mut self, start: u64, end: u64) -> Result<(), String> {
         let range = (floor(start), ceil(end));
         let touched = self.uses.iter().any(|used| overlap(used.pages, range));
         self.plain
@@ -417,7 +417,7 @@ impl Guard {
         if touched {
             self.drop_where(|used| overlap(used.pages, range))?;
         }
-        Ok(touched)
+        Ok(())
     }
 
     /// Whether the memory of a block is plain: readable, writable, and no stack.
@@ -734,11 +734,6 @@ fn remove(ranges: &mut Vec<Span>, gone: Span) {
 pub(crate) fn fresh_after_fork() {
     ON.store(false, Relaxed);
     pages::open_in_child();
-}
-
-/// How the CPU accesses memory.
-pub(crate) fn mode(write: bool) -> Mode {
-    if write { Mode::Write } else { Mode::Read }
 }
 
 #[cfg(test)]

@@ -16,8 +16,8 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use streamcheck_engine::{Engine, Finding, Summary};
 use streamcheck_model::{
-    Action, Call as ModelCall, Direction, HOST_READ, HOST_WRITE, HostMemory, NameId, NodeWork,
-    Operation, Pointer, Region, StackId, StreamRef,
+    Action, Call as ModelCall, Direction, HOST_READ, HOST_WRITE, HostMemory, Mode, NameId,
+    NodeWork, Operation, Pointer, Region, StackId, StreamRef,
 };
 use streamcheck_report::{Frame, Process, Settings};
 
@@ -426,7 +426,7 @@ impl Core {
     ) {
         let action = Action::HostAccessed {
             region,
-            mode: guard::mode(write),
+            mode: if write { Mode::Write } else { Mode::Read },
             through,
         };
         self.apply(&operation(api, stack, action));
