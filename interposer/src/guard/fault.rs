@@ -252,6 +252,8 @@ fn is_locked(code: &[u8]) -> bool {
     matches!(opcode, Some(0x86 | 0x87))
 }
 
+/// # Safety
+/// As for [`is_ours`].
 #[cfg(target_arch = "x86_64")]
 unsafe fn interrupted(context: *const ucontext_t) -> Interrupted {
     // SAFETY: a context of this thread's, as the caller has it.
@@ -263,6 +265,8 @@ unsafe fn interrupted(context: *const ucontext_t) -> Interrupted {
     }
 }
 
+/// # Safety
+/// As for [`is_ours`].
 #[cfg(target_arch = "x86_64")]
 unsafe fn is_write(context: *const ucontext_t) -> bool {
     /// Of a page fault's error code.
