@@ -4,7 +4,10 @@
 //! A device is asked when its first asynchronous copy that may go to host memory is made, and
 //! never while any stream captures.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use streamcheck_model::{Action, DeviceId, Direction, Region};
 
@@ -47,7 +50,7 @@ fn is_coherent(call: &Call) -> bool {
     let Some(bit) = 1_u64.checked_shl(device.0.into()) else {
         return false;
     };
-    if ASKED.load(Relaxed) & bit == 0 {
+    if ASKED.load(Acquire) & bit == 0 {
         ask(call, device, bit);
     }
     COHERENT.load(Relaxed) & bit != 0
@@ -61,12 +64,11 @@ fn ask(call: &Call, device: DeviceId, bit: u64) {
     const USES_HOST_PAGE_TABLES: u32 = 100;
     let has = |attribute| attribute_of(device, attribute) == Some(1);
     let coherent = has(PAGEABLE_MEMORY_ACCESS) && has(USES_HOST_PAGE_TABLES);
-    if ASKED.fetch_or(bit, Relaxed) & bit == 0 && coherent {
+    // Who finds that it was asked finds the answer, too, and the engine has it.
+    if coherent && COHERENT.fetch_or(bit, Relaxed) & bit == 0 {
         call.record(Action::DeviceDescribed { device, coherent });
     }
-    if coherent {
-        COHERENT.fetch_or(bit, Relaxed);
-    }
+    ASKED.fetch_or(bit, Release);
 }
 
 fn attribute_of(device: DeviceId, attribute: u32) -> Option<i32> {

@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use streamcheck_engine::{Engine, HostUse};
-use streamcheck_model::{Action, Flag, MemoryKind, Mode, Operation, Region};
+use streamcheck_model::{Action, MemoryKind, Operation, Region};
 
 use self::pages::{Pages, Piece, Protection, Trouble, ceil, floor};
 use crate::{doors, stderr, thread};
@@ -39,8 +39,6 @@ const MOST_USES: usize = 4096;
 const MOST_STEPS: u32 = 1024;
 /// How often, before those of such a use are opened at the first.
 const MOST_TIRED: u32 = 4;
-/// Values that streams write, which are remembered.
-const MOST_SIGNALS: usize = 64;
 /// Pages of a use that are opened one by one before it is opened as a whole.
 const MOST_PAGES: u32 = 8;
 
@@ -50,6 +48,8 @@ pub(crate) struct PerThread {
     launch: Cell<Launch>,
     /// See [`fault`].
     pub(in crate::guard) retried: Cell<u64>,
+    /// Interrupted contexts that stop after their next instruction because of us.
+    pub(in crate::guard) armed: Cell<u32>,
     /// The pages that are open for one instruction.
     pub(in crate::guard) stepping: Cell<[u64; 4]>,
     /// The context of the signal that is handed on, and where this was done.
@@ -110,7 +110,7 @@ pub(crate) fn launching_with(numbers: impl Iterator<Item = u64>) {
     let mut launch = place.get();
     let needed = launch.threads.saturating_sub(launch.block);
     let mut least = u64::MAX;
-    for number in numbers.filter(|number| (2..=launch.threads).contains(number)) {
+    for number in numbers.filter(|number| (1..=launch.threads).contains(number)) {
         if number > needed {
             // The grid was made for it.
             return;
@@ -135,10 +135,35 @@ pub(crate) fn rounded(size: usize) -> usize {
     }
 }
 
+/// Whether it ever was: pages may be closed yet.
+pub(crate) fn ever_on() -> bool {
+    on() || pages::any()
+}
+
+/// Whether these bytes can be read by us, for the application.
+pub(crate) fn is_readable(start: u64, bytes: usize) -> bool {
+    may_be_closed(start, bytes as u64) || mapped::is_readable(start, bytes)
+}
+
 /// Whether a page of these bytes may be closed.
 #[inline]
 pub(crate) fn may_be_closed(address: u64, size: u64) -> bool {
     pages::any() && pages::closed(address, address.saturating_add(size))
+}
+
+/// Opens those of these bytes' pages that are closed, for code that must not take a lock or
+/// that nobody guards any more.
+pub(crate) fn open_unlocked(start: u64, end: u64) {
+    if start < end && pages::any() && pages::closed(start, end) {
+        pages::pierce(start, end);
+    }
+}
+
+/// Nothing is recorded any more: all is opened, and a page that another thread is just closing
+/// is so at its first fault.
+pub(crate) fn abandon() {
+    ON.store(false, Relaxed);
+    pages::pierce_all();
 }
 
 /// A use of host memory by pending work.
@@ -152,25 +177,6 @@ struct Use {
     opened: u32,
     /// Instructions that were let through on them.
     steps: u32,
-    /// The operation's number here.
-    sequence: u64,
-}
-
-/// A value that a stream writes to memory.
-struct Signal {
-    /// The operation's number here.
-    sequence: u64,
-    address: u64,
-    value: u64,
-}
-
-impl Signal {
-    /// Whether the value is there, so that the CPU may have seen it.
-    fn has_come(&self) -> bool {
-        let word = mapped::read::<8>(self.address).map(u64::from_ne_bytes);
-        let half = mapped::read::<4>(self.address).map(u32::from_ne_bytes);
-        word == Some(self.value) || half.map(u64::from) == Some(self.value)
-    }
 }
 
 impl Use {
@@ -199,8 +205,9 @@ impl Use {
 /// length, so it is told from the launch's size: a thread an element, and since a grid is
 /// rounded up, up to a block of threads may be too many. A launch that is just large enough
 /// for the rest of the allocation is taken to use all of it. Programs that have one grid for
-/// all sizes give their kernels the size.
-fn reach(element: u8, rest: u64, launch: Launch) -> u64 {
+/// all sizes give their kernels the size. A pointer that is not its allocation's `first` one
+/// may be to a single number, or to one for each block.
+fn reach(element: u8, rest: u64, launch: Launch, first: bool) -> u64 {
     let element = u64::from(element).max(1);
     if launch.threads == 0 {
         return element.min(rest);
@@ -215,8 +222,10 @@ fn reach(element: u8, rest: u64, launch: Launch) -> u64 {
     let most = launch.threads.saturating_mul(element);
     if most >= rest && (least < rest || launch.threads == launch.block) {
         rest
-    } else {
+    } else if first {
         least.saturating_add(element).min(rest)
+    } else {
+        element.min(rest)
     }
 }
 
@@ -229,6 +238,9 @@ pub(crate) enum Seen {
     /// It has not, but its page is closed; it may be let through.
     Neighbour,
 }
+
+/// Pages that are held open for a system call.
+pub(crate) type Held = SmallVec<[Span; 4]>;
 
 /// Something that is not seen, and where.
 pub(crate) type Missed = (&'static str, u64);
@@ -245,10 +257,6 @@ pub(crate) struct Guard {
     tired: FxHashMap<Span, u32>,
     /// The engine's [`Engine::host_version`] for which `uses` was looked through.
     version: u64,
-    /// Counts operations.
-    sequence: u64,
-    /// What streams write, the oldest first.
-    signals: Vec<Signal>,
     /// Allocations that have their pages for themselves: the ends of these.
     whole: FxHashMap<u64, u64>,
     /// Whether the mappings under a block are plain ones, by its address and size.
@@ -281,8 +289,6 @@ impl Guard {
             held: Vec::new(),
             tired: FxHashMap::default(),
             version: engine.host_version(),
-            sequence: 0,
-            signals: Vec::new(),
             whole: FxHashMap::default(),
             plain: FxHashMap::default(),
             changed: Vec::new(),
@@ -340,22 +346,6 @@ impl Guard {
             Action::Launched { .. } => launch,
             _ => Launch::default(),
         };
-        self.sequence += 1;
-        if let Action::ValueWritten {
-            flag: Flag::Memory(address),
-            value,
-            ..
-        } = operation.action
-        {
-            if self.signals.len() >= MOST_SIGNALS {
-                self.signals.remove(0);
-            }
-            self.signals.push(Signal {
-                sequence: self.sequence,
-                address,
-                value,
-            });
-        }
         let uses = engine.take_host_uses();
         if uses.is_empty() {
             return Ok(());
@@ -365,17 +355,6 @@ impl Guard {
             self.close(used, launch, missed)?;
         }
         Ok(())
-    }
-
-    /// Lets go of uses that came before a value which a stream has written since: the CPU may
-    /// have waited for that by looking at it.
-    fn drop_signalled(&mut self) -> Result<(), String> {
-        let Some(come) = self.signals.iter().rposition(Signal::has_come) else {
-            return Ok(());
-        };
-        let sequence = self.signals[come].sequence;
-        self.signals.drain(..=come);
-        self.drop_where(|used| used.sequence < sequence)
     }
 
     /// Lets go of uses that the host knows complete.
@@ -421,7 +400,7 @@ impl Guard {
 
     /// The application changes the protection of these pages, or what lies there: they are
     /// its own from now on.
-    pub(crate) fn foreign(&mut self, start: u64, end: u64) -> Result<bool, String> {
+    pub(crate) fn foreign(&mut self, start: u64, end: u64) -> Result<(), String> {
         let range = (floor(start), ceil(end));
         let touched = self.uses.iter().any(|used| overlap(used.pages, range));
         self.plain
@@ -438,7 +417,7 @@ impl Guard {
         if touched {
             self.drop_where(|used| overlap(used.pages, range))?;
         }
-        Ok(touched)
+        Ok(())
     }
 
     /// Whether the memory of a block is plain: readable, writable, and no stack.
@@ -475,7 +454,8 @@ impl Guard {
         let start = used.region.address;
         let bytes = if used.pointer {
             let end = used.block.0.saturating_add(used.block.1);
-            let reach = reach(used.element, end.saturating_sub(start), launch);
+            let first = start == used.block.0;
+            let reach = reach(used.element, end.saturating_sub(start), launch, first);
             (start, start.saturating_add(reach))
         } else {
             (start, used.region.end())
@@ -511,7 +491,6 @@ impl Guard {
                 self.uses[known].of = used;
                 self.uses[known].opened = 0;
                 self.uses[known].steps = 0;
-                self.uses[known].sequence = self.sequence;
             }
             None if self.uses.len() >= MOST_USES => {
                 miss("guard-ranges");
@@ -523,7 +502,6 @@ impl Guard {
                 pages,
                 opened: 0,
                 steps: 0,
-                sequence: self.sequence,
             }),
         }
         remove(&mut self.opened, pages);
@@ -607,7 +585,6 @@ impl Guard {
         silent: bool,
     ) -> Result<Seen, String> {
         self.drop_complete(engine)?;
-        self.drop_signalled()?;
         let (start, end) = (floor(address), floor(address) + page());
         let closed = match self.pages.at(address) {
             Protection::Open => false,
@@ -692,27 +669,29 @@ impl Guard {
             .map_err(|error| format!("the kernel does not let a page be closed ({error})"))
     }
 
-    /// A system call is about to use these bytes: their pages stay open until it has. Whether
-    /// any was closed.
-    pub(crate) fn hold(&mut self, engine: &Engine, ranges: &[Span]) -> Result<bool, String> {
+    /// A system call is about to use these bytes: their pages stay open until it has, also
+    /// where nothing uses them yet, as the call may wait. Returns the pages of those that may
+    /// be closed, for [`Self::let_go`].
+    pub(crate) fn hold(&mut self, engine: &Engine, ranges: &[Span]) -> Result<Held, String> {
         self.drop_complete(engine)?;
-        let mut any = false;
-        for &(start, end) in ranges {
+        let mut held = Held::new();
+        for &(start, end) in ranges.iter().filter(|range| range.0 < range.1) {
             let pages = (floor(start), ceil(end));
-            if !self.uses.iter().any(|used| overlap(used.pages, pages)) {
-                continue;
+            // Other bytes of a page may be another block's.
+            if engine.knows_memory_in(pages.0, pages.1)
+                || self.uses.iter().any(|used| overlap(used.pages, pages))
+            {
+                self.held.push(pages);
+                held.push(pages);
+                self.settle(pages.0, pages.1)?;
             }
-            any = true;
-            self.held.push(pages);
-            self.settle(pages.0, pages.1)?;
         }
-        Ok(any)
+        Ok(held)
     }
 
-    /// The system call has used them.
-    pub(crate) fn let_go(&mut self, ranges: &[Span]) -> Result<(), String> {
-        for &(start, end) in ranges {
-            let pages = (floor(start), ceil(end));
+    /// The system call has used these pages.
+    pub(crate) fn let_go(&mut self, held: &[Span]) -> Result<(), String> {
+        for &pages in held {
             if let Some(place) = self.held.iter().position(|held| *held == pages) {
                 self.held.swap_remove(place);
                 self.settle(pages.0, pages.1)?;
@@ -730,7 +709,6 @@ impl Guard {
         write: bool,
     ) -> Result<Option<SmallVec<[u64; 2]>>, String> {
         self.drop_complete(engine)?;
-        self.drop_signalled()?;
         let met = self.met(region, write);
         if met.is_some() {
             self.open(floor(region.address), ceil(region.end()))?;
@@ -758,11 +736,6 @@ pub(crate) fn fresh_after_fork() {
     pages::open_in_child();
 }
 
-/// How the CPU accesses memory.
-pub(crate) fn mode(write: bool) -> Mode {
-    if write { Mode::Write } else { Mode::Read }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -776,18 +749,21 @@ mod tests {
         };
         // A chunk of 1024 elements in a larger buffer: the last block may be idle but for
         // a thread.
-        assert_eq!(reach(4, 1 << 20, launch(4, 256, 0)), 3 * 1024 + 4);
+        assert_eq!(reach(4, 1 << 20, launch(4, 256, 0), true), 3 * 1024 + 4);
         // Just large enough for what is left.
-        assert_eq!(reach(4, 4096, launch(4, 256, 0)), 4096);
-        assert_eq!(reach(4, 4000, launch(4, 256, 0)), 4000);
-        assert_eq!(reach(4, 100, launch(1, 256, 0)), 100);
-        assert_eq!(reach(4, 1 << 20, launch(1, 256, 0)), 4);
+        assert_eq!(reach(4, 4096, launch(4, 256, 0), true), 4096);
+        assert_eq!(reach(4, 4000, launch(4, 256, 0), true), 4000);
+        assert_eq!(reach(4, 100, launch(1, 256, 0), true), 100);
+        assert_eq!(reach(4, 1 << 20, launch(1, 256, 0), true), 4);
         // Far too large: nothing says that all is used.
-        assert_eq!(reach(4, 100, launch(64, 256, 0)), 100);
-        assert_eq!(reach(4, 1 << 20, launch(64, 256, 1000)), 4000);
+        assert_eq!(reach(4, 100, launch(64, 256, 0), true), 100);
+        assert_eq!(reach(4, 1 << 20, launch(64, 256, 1000), true), 4000);
+        // Within an allocation.
+        assert_eq!(reach(4, 1 << 20, launch(64, 256, 0), false), 4);
+        assert_eq!(reach(4, 4096, launch(4, 256, 0), false), 4096);
         // Of a graph's node nothing is known.
-        assert_eq!(reach(16, 4096, Launch::default()), 16);
-        assert_eq!(reach(0, 4096, Launch::default()), 1);
+        assert_eq!(reach(16, 4096, Launch::default(), true), 16);
+        assert_eq!(reach(0, 4096, Launch::default(), true), 1);
     }
 
     #[test]
@@ -805,25 +781,9 @@ mod tests {
         assert_eq!(count(&[4096, 7]), 0);
         assert_eq!(count(&[3841]), 0);
         assert_eq!(count(&[3840, 1 << 40]), 3840);
-        assert_eq!(count(&[1000, 2000, 1, 0]), 1000);
+        assert_eq!(count(&[1000, 2000, 0]), 1000);
+        assert_eq!(count(&[1000, 1]), 1);
         assert_eq!(count(&[1 << 40]), 0);
-    }
-
-    #[test]
-    fn a_value_has_come_when_it_stands_in_memory() {
-        let word = [7_u32, 9];
-        let signal = |value| Signal {
-            sequence: 0,
-            address: word.as_ptr() as u64,
-            value,
-        };
-        assert!(signal(7).has_come() && signal(7 | 9 << 32).has_come());
-        assert!(!signal(9).has_come());
-        let nowhere = Signal {
-            address: 8,
-            ..signal(0)
-        };
-        assert!(!nowhere.has_come());
     }
 
     #[test]

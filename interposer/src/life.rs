@@ -135,8 +135,7 @@ fn end(orderly: bool) -> Option<u8> {
 /// The last reports and lines. The exit code that the process must end with, if
 /// it is another than its own.
 fn last_words(status: c_int) -> Option<u8> {
-    // SAFETY: a system call that takes and touches nothing.
-    if OWNER.load(Relaxed) != unsafe { libc::getpid() } {
+    if !is_owner() {
         return None;
     }
     // `exit` may be called by the handler of a signal that came in a hook. There may
@@ -185,11 +184,7 @@ extern "C" fn streamcheck_update_reports() {
 /// not said its last words.
 fn while_recording(work: impl FnOnce()) {
     // A `vfork` child has its parent's memory, and nothing of its own.
-    // SAFETY: a system call without conditions.
-    if OWNER.load(Relaxed) != unsafe { libc::getpid() }
-        || !recorder::started()
-        || CLOSED.load(Relaxed)
-        || thread::block().in_own_code()
+    if !is_owner() || !recorder::started() || CLOSED.load(Relaxed) || thread::block().in_own_code()
     {
         return;
     }
@@ -242,8 +237,7 @@ fn next(place: &AtomicUsize, name: &core::ffi::CStr) -> usize {
 
 unsafe extern "C" fn exit_at_once(status: c_int) -> ! {
     // A `vfork` child leaves with one system call: the memory is its parent's.
-    // SAFETY: a system call that takes and touches nothing.
-    if OWNER.load(Relaxed) == unsafe { libc::getpid() } {
+    if is_owner() {
         if !thread::block().in_own_code() {
             next(&REAL_EXIT, c"_exit");
         }

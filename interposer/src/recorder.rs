@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use streamcheck_engine::{Engine, Finding, Summary};
 use streamcheck_model::{
-    Action, Call as ModelCall, Direction, HOST_READ, HOST_WRITE, Handle, HostMemory, NameId,
+    Action, Call as ModelCall, Direction, HOST_READ, HOST_WRITE, Handle, HostMemory, Mode, NameId,
     NodeWork, Operation, Pointer, Region, StackId, StreamRef,
 };
 use streamcheck_report::{Frame, Process, Settings};
@@ -96,6 +96,7 @@ pub(crate) fn running() -> bool {
 #[cold]
 pub(crate) fn give_up(why: &str) {
     if PHASE.swap(DORMANT, Relaxed) != DORMANT {
+        guard::abandon();
         let detail = crate::life::last_panic();
         let detail = if detail.is_empty() {
             detail
@@ -169,13 +170,43 @@ pub(crate) fn start() -> bool {
 /// Runs `f` once the operations that came before are taken in, and tells of what they show.
 /// Neither this lock nor the desk's is held.
 fn with_core<R>(f: impl FnOnce(&mut Core) -> R) -> Option<R> {
-    let mut guard = match CORE.lock() {
-        Ok(guard) => guard,
+    match CORE.lock() {
+        Ok(core) => with_locked(core, f),
         Err(_) => {
             give_up("an internal lock is poisoned");
+            None
+        }
+    }
+}
+
+/// [`with_core`] for a thread that may be in the middle of anything: who has the lock may wait
+/// for another that this thread has, as the loader's. `None` after a while, and if nothing is
+/// recorded any more.
+fn with_core_soon<R>(f: impl FnOnce(&mut Core) -> R) -> Option<R> {
+    /// Far longer than the lock is held otherwise.
+    const PATIENCE: Duration = Duration::from_millis(200);
+    let mut since = None;
+    while running() {
+        match CORE.try_lock() {
+            Ok(core) => return with_locked(core, f),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Poisoned(_)) => {
+                give_up("an internal lock is poisoned");
+                return None;
+            }
+        }
+        if since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
             return None;
         }
-    };
+        std::thread::sleep(Duration::from_micros(20));
+    }
+    None
+}
+
+fn with_locked<R>(
+    mut guard: MutexGuard<'_, Option<Box<Core>>>,
+    f: impl FnOnce(&mut Core) -> R,
+) -> Option<R> {
     let (result, news) = match guard.as_deref_mut() {
         Some(core) => {
             core.catch_up();
@@ -395,7 +426,7 @@ impl Core {
     ) {
         let action = Action::HostAccessed {
             region,
-            mode: guard::mode(write),
+            mode: if write { Mode::Write } else { Mode::Read },
             through,
         };
         self.apply(&operation(api, stack, action));
@@ -489,35 +520,35 @@ fn is_driver(address: u64) -> bool {
 /// An access of the application's has faulted on a guarded page. `None` if nothing can be
 /// done about it here.
 pub(crate) fn host_faulted(fault: &Fault) -> Option<Response> {
-    with_core(|core| core.host_faulted(fault)).flatten()
+    with_core_soon(|core| core.host_faulted(fault)).flatten()
 }
 
 /// The instruction that these pages were opened for is done.
-pub(crate) fn host_stepped(open: &[u64]) {
-    with_core(|core| {
+/// False, with the pages open, if that cannot be noted here.
+pub(crate) fn host_stepped(open: &[u64]) -> bool {
+    with_core_soon(|core| {
         for &address in open.iter().filter(|address| **address != 0) {
             core.guarding(|guard, _| guard.stepped(address));
         }
-    });
+    })
+    .is_some()
 }
 
-/// A call is about to read or write these ranges. Whether any of them is guarded: then it is
-/// not until [`let_go_of_host`].
-pub(crate) fn hold_host(ranges: &[(u64, u64)]) -> bool {
-    with_core(|core| core.guarding(|guard, engine| guard.hold(engine, ranges)))
-        .flatten()
-        .unwrap_or(false)
+/// A call is about to read or write these ranges. Those of their pages that may be guarded are
+/// not until [`let_go_of_host`]. `None` if nothing can be done about it here.
+pub(crate) fn hold_host(ranges: &[(u64, u64)]) -> Option<guard::Held> {
+    with_core_soon(|core| core.guarding(|guard, engine| guard.hold(engine, ranges))).flatten()
 }
 
 /// The call is over.
-pub(crate) fn let_go_of_host(ranges: &[(u64, u64)]) {
-    with_core(|core| core.guarding(|guard, _| guard.let_go(ranges)));
+pub(crate) fn let_go_of_host(held: &[(u64, u64)]) {
+    with_core_soon(|core| core.guarding(|guard, _| guard.let_go(held)));
 }
 
 /// A call of the C library's has read or written these bytes.
 pub(crate) fn host_called(hook: &'static Hook, origin: &Origin, region: Region, write: bool) {
     let known = stacks::known(origin);
-    with_core(|core| {
+    with_core_soon(|core| {
         let met = core.guarding(|guard, engine| guard.called(engine, &region, write));
         if let Some(Some(through)) = met {
             let api = core.api(hook);

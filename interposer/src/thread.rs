@@ -318,6 +318,10 @@ impl Inside {
     /// Enters whether or not the thread is inside already.
     pub(crate) fn nest() -> Self {
         let block = block();
+        if block.depth.get() == 0 {
+            // Of a real call that this thread was called back from.
+            block.real.set(false);
+        }
         block.depth.set(block.depth.get() + 1);
         Self(())
     }
@@ -366,4 +370,27 @@ pub(crate) fn keeping_errno<R>(f: impl FnOnce() -> R) -> R {
     // SAFETY: as above.
     unsafe { *errno = before };
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_code_within_a_callback_is_our_own() {
+        let _call = Inside::enter().expect("the thread is outside");
+        let before = block().enter_real();
+        assert!(!block().in_own_code());
+        {
+            let _outside = Outside::leave();
+            {
+                let _inside = Inside::nest();
+                assert!(block().in_own_code());
+            }
+            assert!(!block().in_own_code());
+        }
+        assert!(!block().in_own_code());
+        block().leave_real(before);
+        assert!(block().in_own_code());
+    }
 }

@@ -152,6 +152,12 @@ impl Engine {
         self.memory.live(address).map(|allocation| allocation.kind)
     }
 
+    /// Whether any byte of `start..end` is in memory that is known.
+    #[must_use]
+    pub fn knows_memory_in(&self, start: u64, end: u64) -> bool {
+        !self.memory.live_in(start, end).is_empty()
+    }
+
     /// What was seen so far.
     #[must_use]
     pub fn summary(&self) -> Summary {

@@ -3,9 +3,9 @@
 //! They matter where host memory is guarded (see [`crate::guard::signals`]); elsewhere each
 //! is one jump.
 
-use core::ffi::{c_int, c_ulong};
+use core::ffi::{c_int, c_ulong, c_void};
 
-use libc::{epoll_event, fd_set, pollfd, sighandler_t, sigset_t, timespec};
+use libc::{epoll_event, fd_set, pollfd, sighandler_t, sigset_t, timespec, ucontext_t};
 
 use super::passing::passing;
 use crate::guard::signals;
@@ -51,14 +51,94 @@ passing! {
     fn sigset(signal: c_int, handler: sighandler_t) -> sighandler_t, failed(libc::SIG_ERR), |real| {
         /// `SIG_HOLD` (signal.h).
         const HOLD: sighandler_t = 2;
-        // Neither of our signals can be held.
-        let set = (handler != HOLD).then(|| simple(signal, handler, 0, false));
+        // Neither of our signals is held in truth.
+        let was_held = if handler == libc::SIG_ERR { None } else { signals::hold(signal, handler == HOLD) };
+        let before = if was_held.is_some() && handler == HOLD {
+            told(signal)
+        } else {
+            simple(signal, handler, 0, false)
+                // SAFETY: the application's own call.
+                .unwrap_or_else(|| unsafe { real(signal, handler) })
+        };
+        if was_held == Some(true) { HOLD } else { before }
+    }
+    fn longjmp(place: *mut c_void, value: c_int) -> c_int, failed(-1), |real| {
         // SAFETY: the application's own call.
-        set.flatten().unwrap_or_else(|| unsafe { real(signal, handler) })
+        unsafe {
+            signals::jumps(place);
+            real(place, value)
+        }
+    }
+    fn _longjmp(place: *mut c_void, value: c_int) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        unsafe {
+            signals::jumps(place);
+            real(place, value)
+        }
+    }
+    fn siglongjmp(place: *mut c_void, value: c_int) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        unsafe {
+            signals::jumps(place);
+            real(place, value)
+        }
+    }
+    fn __longjmp_chk(place: *mut c_void, value: c_int) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        unsafe {
+            signals::jumps(place);
+            real(place, value)
+        }
+    }
+    fn setcontext(to: *mut ucontext_t) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        unsafe {
+            signals::switches(to);
+            real(to)
+        }
+    }
+    fn swapcontext(from: *mut ucontext_t, to: *mut ucontext_t) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        unsafe {
+            signals::switches(to);
+            real(from, to)
+        }
+    }
+    fn timer_create(clock: c_int, event: *const ThreadEvent, timer: *mut *mut c_void) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        unsafe {
+            let unblocked = unblocked(event);
+            real(clock, unblocked.as_ref().map_or(event, core::ptr::from_ref), timer)
+        }
+    }
+    fn pthread_attr_setsigmask_np(attributes: *mut c_void, set: *const sigset_t) -> c_int, failed(libc::ENOSYS), |real| {
+        // SAFETY: the application's own call.
+        unsafe { within(set, |set| real(attributes, set)) }
+    }
+    fn sighold(signal: c_int) -> c_int, failed(-1), |real| {
+        match signals::hold(signal, true) {
+            Some(_) => 0,
+            // SAFETY: the application's own call.
+            None => unsafe { real(signal) },
+        }
+    }
+    fn sigrelse(signal: c_int) -> c_int, failed(-1), |real| {
+        match signals::hold(signal, false) {
+            Some(_) => 0,
+            // SAFETY: the application's own call.
+            None => unsafe { real(signal) },
+        }
+    }
+    fn sigblock(set: c_int) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        signals::word(libc::SIG_BLOCK, set as u32 as u64, |set| unsafe { real(set as c_int) as u32 as u64 }) as c_int
+    }
+    fn sigsetmask(set: c_int) -> c_int, failed(-1), |real| {
+        // SAFETY: the application's own call.
+        signals::word(libc::SIG_SETMASK, set as u32 as u64, |set| unsafe { real(set as c_int) as u32 as u64 }) as c_int
     }
     fn sigignore(signal: c_int) -> c_int, failed(-1), |real| {
         match simple(signal, libc::SIG_IGN, 0, false) {
-            Some(libc::SIG_ERR) => -1,
             Some(_) => 0,
             // SAFETY: the application's own call.
             None => unsafe { real(signal) },
@@ -109,6 +189,60 @@ passing! {
     }
 }
 
+/// A `struct sigevent` that names a function (signal.h).
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct ThreadEvent {
+    value: usize,
+    signal: c_int,
+    notify: c_int,
+    function: usize,
+    attributes: usize,
+    rest: [usize; 4],
+}
+
+const _: () = assert!(size_of::<ThreadEvent>() == size_of::<libc::sigevent>());
+
+/// What a thread of the C library's runs, which has all signals blocked.
+struct Notified {
+    function: usize,
+    value: usize,
+}
+
+/// An event whose function finds SIGSEGV unblocked, if `event` is one of that kind.
+///
+/// # Safety
+/// `event` is null or the application's.
+unsafe fn unblocked(event: *const ThreadEvent) -> Option<ThreadEvent> {
+    const SIGEV_THREAD: c_int = 2;
+    if event.is_null() || !signals::are_watched() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let event = unsafe { *event };
+    // Kept for good: when the last call of it is over, nobody tells.
+    (event.notify == SIGEV_THREAD && event.function != 0).then(|| ThreadEvent {
+        value: Box::into_raw(Box::new(Notified {
+            function: event.function,
+            value: event.value,
+        })) as usize,
+        function: notify as *const () as usize,
+        ..event
+    })
+}
+
+unsafe extern "C-unwind" fn notify(value: usize) {
+    // SAFETY: what `unblocked` has made.
+    let notified = unsafe { &*(value as *const Notified) };
+    signals::unblock();
+    // SAFETY: the application's function, which takes a word.
+    unsafe {
+        core::mem::transmute::<usize, unsafe extern "C-unwind" fn(usize)>(notified.function)(
+            notified.value,
+        )
+    }
+}
+
 /// A mask for the time of a call, without the signals that guarding needs: a handler that
 /// runs meanwhile has it.
 ///
@@ -123,6 +257,15 @@ unsafe fn within<R>(set: *const sigset_t, real: impl FnOnce(*const sigset_t) -> 
 /// What System V's `signal` sets: the action is for one signal, which it does not block.
 const ONCE: c_int = libc::SA_RESETHAND | libc::SA_NODEFER | 0x2000_0000;
 
+/// The handler of a signal.
+fn told(signal: c_int) -> sighandler_t {
+    // SAFETY: plain data, for which zero is a value.
+    let mut old = unsafe { core::mem::zeroed::<libc::sigaction>() };
+    // SAFETY: our own door, which writes what the application is told.
+    unsafe { libc::sigaction(signal, core::ptr::null(), &mut old) };
+    old.sa_sigaction
+}
+
 /// Sets a handler that takes the signal alone, if the signal is one of those that guarding
 /// needs. Returns the one before.
 fn simple(
@@ -131,7 +274,7 @@ fn simple(
     flags: c_int,
     blocks_itself: bool,
 ) -> Option<sighandler_t> {
-    if !signals::takes(signal) {
+    if handler == libc::SIG_ERR || !signals::takes(signal) {
         return None;
     }
     // SAFETY: plain data, for which zero is a value.

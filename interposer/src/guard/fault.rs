@@ -1,8 +1,7 @@
 //! Faults on guarded pages, and single steps past them.
 //!
-//! Both handlers are entered with the mask of the interrupted code (`SA_NODEFER`): a fault
-//! within is handled like any other, and a signal that is handed on finds the mask as the
-//! kernel would have had it. What they do before they change stacks takes no lock and no
+//! Nothing but a fault interrupts the handlers, and that is handled like any other
+//! (`SA_NODEFER`). A signal that is handed on finds the mask as the kernel would have had it. What they do before they change stacks takes no lock and no
 //! memory.
 //!
 //! A fault in our own code, or in a child that has forked without telling, opens its page
@@ -10,6 +9,7 @@
 //! the count of openings has risen since this thread last did so.
 
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use libc::{siginfo_t, ucontext_t};
 
@@ -17,13 +17,12 @@ use super::{pages, signals};
 use crate::call;
 use crate::life;
 use crate::recorder::{self, Response};
-use crate::room::with_room;
+use crate::room::{cancelled_as, not_cancelled, with_room};
 use crate::stacks::Interrupted;
 use crate::thread::{self, Inside, keeping_errno};
 
-/// `si_code`s of faults on mapped pages and of single steps (asm-generic/siginfo.h).
+/// `si_code` of faults on mapped pages (asm-generic/siginfo.h).
 const SEGV_ACCERR: c_int = 2;
-const TRAP_TRACE: c_int = 2;
 
 /// An access of the application's that has faulted.
 pub(crate) struct Fault {
@@ -43,16 +42,21 @@ pub(super) unsafe extern "C-unwind" fn on_fault(
 ) {
     // SAFETY: the kernel's description of the signal.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as u64) };
+    // A cancellation that is asynchronous acts where it is let in again: in this frame, with
+    // nothing in hand.
+    let cancelled = not_cancelled();
     // SAFETY: the kernel's or, if it was handed on, the application's context.
-    if code == SEGV_ACCERR && unsafe { is_ours(address, context.cast()) } {
-        return;
-    }
-    // SAFETY: as above.
-    unsafe {
-        if stop_stepping(context.cast()) {
+    let ours = unsafe {
+        let ours = code == SEGV_ACCERR && is_ours(address, context.cast());
+        if !ours && has_trap_flag(context.cast()) && stop_stepping(context.cast()) {
             stepped();
         }
-        signals::hand_on(signal, info, context);
+        ours
+    };
+    cancelled_as(cancelled);
+    if !ours {
+        // SAFETY: as above.
+        unsafe { signals::hand_on(signal, info, context) };
     }
 }
 
@@ -61,13 +65,20 @@ pub(super) unsafe extern "C-unwind" fn on_trap(
     info: *mut siginfo_t,
     context: *mut c_void,
 ) {
+    // As above.
+    let cancelled = not_cancelled();
     // SAFETY: the kernel's description and context.
-    unsafe {
-        if (*info).si_code == TRAP_TRACE && stop_stepping(context.cast()) {
+    let ours = unsafe {
+        (*info).si_code == libc::TRAP_TRACE && {
+            let ours = stop_stepping(context.cast());
             stepped();
-            return;
+            ours
         }
-        signals::hand_on(signal, info, context);
+    };
+    cancelled_as(cancelled);
+    if !ours {
+        // SAFETY: as above.
+        unsafe { signals::hand_on(signal, info, context) };
     }
 }
 
@@ -82,7 +93,7 @@ unsafe fn is_ours(address: u64, context: *mut ucontext_t) -> bool {
         return block.guard.retried.replace(openings) != openings;
     }
     if block.in_own_code() || !life::is_owner() {
-        return keeping_errno(|| pages::pierce(address));
+        return pierce(address);
     }
     // SAFETY: the caller's promise.
     let response = unsafe { handled(address, context) };
@@ -93,8 +104,12 @@ unsafe fn is_ours(address: u64, context: *mut ucontext_t) -> bool {
             true
         }
         Some(Response::Again) => true,
-        None => keeping_errno(|| pages::pierce(address)),
+        None => pierce(address),
     }
+}
+
+fn pierce(address: u64) -> bool {
+    keeping_errno(|| pages::pierce(address, address.saturating_add(1)))
 }
 
 /// # Safety
@@ -122,11 +137,18 @@ unsafe fn handled(address: u64, context: *mut ucontext_t) -> Option<Response> {
 #[inline(never)]
 fn stepped() {
     let open = thread::block().guard.stepping.take();
+    if open == [0; 4] {
+        return;
+    }
     if thread::block().in_own_code() {
+        pages::leave_pierced();
         return;
     }
     let _inside = Inside::nest();
-    keeping_errno(|| call::guarded(|| with_room(|| recorder::host_stepped(&open))));
+    let noted = keeping_errno(|| call::guarded(|| with_room(|| recorder::host_stepped(&open))));
+    if noted != Some(true) {
+        pages::leave_pierced();
+    }
 }
 
 /// Has the thread stop after the next instruction.
@@ -134,24 +156,53 @@ fn stepped() {
 /// # Safety
 /// As for [`is_ours`].
 unsafe fn step(address: u64, context: *mut ucontext_t) {
-    let stepping = &thread::block().guard.stepping;
+    let state = &thread::block().guard;
+    let stepping = &state.stepping;
     let mut open = stepping.get();
     if let Some(place) = open.iter_mut().find(|place| **place == 0) {
         *place = address;
     }
     stepping.set(open);
+    // A handler of the application's may run before that instruction, and step too, so that
+    // contexts are counted. One that the application steps by itself is its own.
     // SAFETY: the caller's promise.
-    unsafe { set_trap_flag(context, true) };
+    unsafe {
+        if !has_trap_flag(context) {
+            STEPPED.store(true, Relaxed);
+            state.armed.set(state.armed.get() + 1);
+            set_trap_flag(context, true);
+        }
+    }
 }
 
-/// Ends the single step of this thread. False if it makes none.
+/// Whether any step was made in this process.
+static STEPPED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a trap must be the end of a step of ours, though not one that this thread knows of:
+/// natively, nobody would have had it. The context goes on without.
+///
+/// # Safety
+/// The arguments are a handler's for SIGTRAP.
+pub(super) unsafe fn is_late_step(info: *const siginfo_t, context: *mut c_void) -> bool {
+    // SAFETY: the caller's promise.
+    let late = unsafe { (*info).si_code } == libc::TRAP_TRACE && STEPPED.load(Relaxed);
+    if late {
+        // SAFETY: as above.
+        unsafe { set_trap_flag(context.cast(), false) };
+    }
+    late
+}
+
+/// Ends the single step of a context. False if it makes none of ours.
 ///
 /// # Safety
 /// As for [`is_ours`].
 unsafe fn stop_stepping(context: *mut ucontext_t) -> bool {
-    if thread::block().guard.stepping.get() == [0; 4] {
+    let armed = &thread::block().guard.armed;
+    if armed.get() == 0 {
         return false;
     }
+    armed.set(armed.get() - 1);
     // SAFETY: the caller's promise.
     unsafe { set_trap_flag(context, false) };
     true
@@ -165,11 +216,44 @@ unsafe fn can_step(context: *const ucontext_t) -> bool {
     if !cfg!(target_arch = "x86_64") {
         return false;
     }
-    // SAFETY: the caller's promise; the kernel's part of the set is its first word.
-    let blocked = unsafe { (&raw const (*context).uc_sigmask).cast::<u64>().read() };
-    blocked & signals::bit(libc::SIGTRAP) == 0 && signals::is_kept(libc::SIGTRAP)
+    // SAFETY: the caller's promise.
+    let (blocked, locks) = unsafe { (signals::interrupted_mask(context.cast()), locks(context)) };
+    blocked & signals::bit(libc::SIGTRAP) == 0 && !locks && signals::is_kept(libc::SIGTRAP)
 }
 
+/// Whether an instruction locks the memory that it changes: the kernel may be asked to look
+/// there next (futex), which must find the page open.
+///
+/// # Safety
+/// As for [`is_ours`].
+#[cfg(target_arch = "x86_64")]
+unsafe fn locks(context: *const ucontext_t) -> bool {
+    // SAFETY: the caller's promise.
+    let at = unsafe { interrupted(context) }.pc;
+    super::mapped::read::<8>(at).is_some_and(|code| is_locked(&code))
+}
+
+#[cfg(target_arch = "aarch64")]
+unsafe fn locks(_context: *const ucontext_t) -> bool {
+    false
+}
+
+/// The same of an instruction's bytes (Intel SDM, volume 2, 2.1.1): a LOCK prefix, or XCHG.
+#[cfg(target_arch = "x86_64")]
+fn is_locked(code: &[u8]) -> bool {
+    let mut code = code.iter();
+    let opcode = loop {
+        match code.next() {
+            Some(0xf0) => return true,
+            Some(0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf2 | 0xf3 | 0x40..=0x4f) => {}
+            other => break other,
+        }
+    };
+    matches!(opcode, Some(0x86 | 0x87))
+}
+
+/// # Safety
+/// As for [`is_ours`].
 #[cfg(target_arch = "x86_64")]
 unsafe fn interrupted(context: *const ucontext_t) -> Interrupted {
     // SAFETY: a context of this thread's, as the caller has it.
@@ -181,6 +265,8 @@ unsafe fn interrupted(context: *const ucontext_t) -> Interrupted {
     }
 }
 
+/// # Safety
+/// As for [`is_ours`].
 #[cfg(target_arch = "x86_64")]
 unsafe fn is_write(context: *const ucontext_t) -> bool {
     /// Of a page fault's error code.
@@ -189,9 +275,24 @@ unsafe fn is_write(context: *const ucontext_t) -> bool {
     unsafe { (*context).uc_mcontext.gregs[libc::REG_ERR as usize] & WRITE != 0 }
 }
 
+/// Of the flags' register.
+#[cfg(target_arch = "x86_64")]
+const TRAP: i64 = 0x100;
+
+/// Whether the thread stops after the context's next instruction.
+///
+/// # Safety
+/// As for [`is_ours`].
+#[cfg(target_arch = "x86_64")]
+unsafe fn has_trap_flag(context: *const ucontext_t) -> bool {
+    // SAFETY: as in `interrupted`.
+    unsafe { (*context).uc_mcontext.gregs[libc::REG_EFL as usize] & TRAP != 0 }
+}
+
+/// # Safety
+/// As for [`is_ours`].
 #[cfg(target_arch = "x86_64")]
 unsafe fn set_trap_flag(context: *mut ucontext_t, on: bool) {
-    const TRAP: i64 = 0x100;
     // SAFETY: as in `interrupted`.
     let flags = unsafe { &mut (*context).uc_mcontext.gregs[libc::REG_EFL as usize] };
     if on {
@@ -244,4 +345,36 @@ unsafe fn is_write(context: *const ucontext_t) -> bool {
 }
 
 #[cfg(target_arch = "aarch64")]
+unsafe fn has_trap_flag(_context: *const ucontext_t) -> bool {
+    false
+}
+
+#[cfg(target_arch = "aarch64")]
 unsafe fn set_trap_flag(_context: *mut ucontext_t, _on: bool) {}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_locks_memory_is_told_from_its_bytes() {
+        // lock cmpxchg [rdi], edx; lock xadd; xchg [rdi], eax; rex.w xchg; 16 bits wide.
+        let locked: [&[u8]; 5] = [
+            &[0xf0, 0x0f, 0xb1, 0x17],
+            &[0x66, 0xf0, 0x0f, 0xc1, 0x07],
+            &[0x87, 0x07],
+            &[0x48, 0x87, 0x07],
+            &[0x66, 0x87, 0x07],
+        ];
+        assert!(locked.iter().all(|code| is_locked(code)));
+        // mov [rdi], eax; add [rdi], eax; rep movsb; movdqu.
+        let plain: [&[u8]; 4] = [
+            &[0x89, 0x07],
+            &[0x01, 0x07],
+            &[0xf3, 0xa4],
+            &[0xf3, 0x0f, 0x6f, 0x07],
+        ];
+        assert!(!plain.iter().any(|code| is_locked(code)));
+        assert!(!is_locked(&[]));
+    }
+}

@@ -1,5 +1,6 @@
 //! What kind of memory lies at an address.
 
+use super::page;
 use crate::thread::{self, keeping_errno};
 
 /// Whether `start..end` is memory that may be closed and opened again: readable and writable,
@@ -13,25 +14,56 @@ pub(super) fn is_plain(start: u64, end: u64) -> bool {
 
 /// What stands at an address, if it can be read.
 pub(super) fn read<const BYTES: usize>(address: u64) -> Option<[u8; BYTES]> {
+    let (found, failed) = keeping_errno(|| copy(address));
+    failed.is_none().then_some(found)
+}
+
+/// What stands at an address, and why it could not be read. Changes `errno`.
+fn copy<const BYTES: usize>(address: u64) -> ([u8; BYTES], Option<i32>) {
     let mut found = [0_u8; BYTES];
     let part = |base: *mut u8| libc::iovec {
         iov_base: base.cast(),
         iov_len: BYTES,
     };
     let (to, from) = (part(found.as_mut_ptr()), part(address as *mut u8));
+    // What goes on the stack is taken as a whole word.
     // SAFETY: the kernel writes no more than `found` holds, and says whether it could read.
-    let read = keeping_errno(|| unsafe {
+    let read = unsafe {
         libc::syscall(
             libc::SYS_process_vm_readv,
             libc::getpid(),
             &raw const to,
-            1,
+            1_usize,
             &raw const from,
-            1,
-            0,
+            1_usize,
+            0_usize,
         )
-    });
-    (usize::try_from(read) == Ok(BYTES)).then_some(found)
+    };
+    let failed = match usize::try_from(read) {
+        Ok(read) if read == BYTES => None,
+        Ok(_) => Some(libc::EFAULT),
+        Err(_) => std::io::Error::last_os_error().raw_os_error(),
+    };
+    (found, failed)
+}
+
+/// Whether bytes can be read, as far as the kernel tells.
+pub(super) fn is_readable(start: u64, bytes: usize) -> bool {
+    // The first and the last one, and one of each page between.
+    let Some(more) = (bytes as u64).checked_sub(1) else {
+        return true;
+    };
+    let last = start.saturating_add(more);
+    let mut at = start;
+    loop {
+        if keeping_errno(|| copy::<1>(at).1 == Some(libc::EFAULT)) {
+            return false;
+        }
+        if at >= last {
+            return true;
+        }
+        at = (at / page() + 1).saturating_mul(page()).min(last);
+    }
 }
 
 fn is_plain_in(maps: &str, start: u64, end: u64) -> bool {

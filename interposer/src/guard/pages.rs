@@ -48,6 +48,19 @@ struct Slot {
     end: AtomicU64,
 }
 
+impl Slot {
+    /// Both of one time.
+    fn range(&self) -> (u64, u64) {
+        loop {
+            let first = self.start.load(Acquire);
+            let last = self.end.load(Acquire);
+            if self.start.load(Acquire) == first {
+                return (first, last);
+            }
+        }
+    }
+}
+
 static TABLE: [Slot; SLOTS] = [const {
     Slot {
         start: AtomicU64::new(0),
@@ -97,13 +110,8 @@ pub(super) fn any() -> bool {
 pub(super) fn closed(start: u64, end: u64) -> bool {
     let used = USED.load(Acquire).min(SLOTS);
     TABLE[..used].iter().any(|slot| {
-        loop {
-            let first = slot.start.load(Acquire);
-            let last = slot.end.load(Acquire);
-            if slot.start.load(Acquire) == first {
-                return first < end && start < last;
-            }
-        }
+        let (first, last) = slot.range();
+        first < end && start < last
     })
 }
 
@@ -112,11 +120,32 @@ pub(super) fn openings() -> u64 {
     OPENINGS.load(Acquire)
 }
 
-/// Opens the page of `address`, from code that must not take a lock. False if the kernel
-/// does not.
-pub(super) fn pierce(address: u64) -> bool {
+/// Opens what is closed of these bytes' pages, from code that must not take a lock. False if
+/// the kernel does not.
+pub(super) fn pierce(start: u64, end: u64) -> bool {
     PIERCED.store(true, Release);
-    protect(floor(address), floor(address) + page(), Protection::Open).is_ok()
+    let (start, end) = (floor(start), ceil(end));
+    let mut opened = true;
+    for slot in &TABLE[..USED.load(Acquire).min(SLOTS)] {
+        let (first, last) = slot.range();
+        let (first, last) = (first.max(start), last.min(end));
+        if first < last {
+            opened &= protect(first, last, Protection::Open).is_ok();
+        }
+    }
+    opened
+}
+
+/// Opens all that is closed, from code that must not take a lock. The table keeps it: what
+/// another thread is just closing must still be known for ours.
+pub(super) fn pierce_all() {
+    pierce(0, u64::MAX);
+    OPENINGS.fetch_add(1, AcqRel);
+}
+
+/// Pages that were open for an instruction stay so, until the next change.
+pub(super) fn leave_pierced() {
+    PIERCED.store(true, Release);
 }
 
 /// Opens all that is closed, in a forked child, which has one thread.
@@ -383,11 +412,17 @@ mod tests {
         assert!(closed(at(3), at(4)));
         pages.close_again(at(3), at(4)).expect("it is closed");
         // Opened without a lock, a page is closed again with the next change.
-        assert!(pierce(at(0) + 9));
+        assert!(pierce(at(0) + 9, at(0) + 10));
         assert_eq!(seen(start, 6), "www--w");
         let pieces = [(at(5), at(6), Protection::ReadOnly)];
         pages.set(at(5), at(6), &pieces).expect("closed");
         assert_eq!(seen(start, 6), "-ww--r");
+        // All at once, where nobody may take the lock: a fault is still known for ours.
+        let before = openings();
+        pierce_all();
+        assert_eq!(seen(start, 6), "wwwwww");
+        assert!(closed(at(0), at(1)) && openings() > before);
+        pages.close_again(at(0), at(6)).expect("they are closed");
         pages.open_all();
         assert_eq!(seen(start, 6), "wwwwww");
         assert!(!closed(start, at(6)));

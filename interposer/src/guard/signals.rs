@@ -2,8 +2,7 @@
 //!
 //! While memory is guarded, SIGSEGV and SIGTRAP have our handlers. What the application sets
 //! is remembered, told when it asks, and done when a signal comes that is not ours. A blocked
-//! signal of these kinds would end the process instead of reaching us, so neither stays in a
-//! mask.
+//! SIGSEGV would end the process instead of reaching us, so that it stays in no mask.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{
@@ -27,16 +26,25 @@ pub(crate) const fn bit(signal: c_int) -> u64 {
     1 << (signal - 1)
 }
 
-const BITS: u64 = bit(SIGSEGV) | bit(SIGTRAP);
+/// What must not be blocked: a fault ends the process where its signal is. A thread that
+/// blocks SIGTRAP makes no single steps.
+const BITS: u64 = bit(SIGSEGV);
 
-/// Both bits as two small ones, and back.
+/// Signals that the running instruction itself causes.
+const OWN_FAULTS: u64 = bit(SIGSEGV)
+    | bit(SIGTRAP)
+    | bit(libc::SIGBUS)
+    | bit(libc::SIGFPE)
+    | bit(libc::SIGILL)
+    | bit(libc::SIGSYS);
+
+/// The bit as a small one, and back.
 fn packed(set: u64) -> u8 {
-    u8::from(set & bit(SIGSEGV) != 0) | u8::from(set & bit(SIGTRAP) != 0) << 1
+    u8::from(set & BITS != 0)
 }
 
 fn unpacked(bits: u8) -> u64 {
-    let one = if bits & 1 == 0 { 0 } else { bit(SIGSEGV) };
-    one | if bits & 2 == 0 { 0 } else { bit(SIGTRAP) }
+    if bits == 0 { 0 } else { BITS }
 }
 
 /// Which of them a number names.
@@ -126,7 +134,7 @@ static BELOW: [Kept; 2] = [const { Kept::new() }; 2];
 static WATCHING: AtomicBool = AtomicBool::new(false);
 /// Whether our handlers are in place.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
-/// Which of our signals were taken out of other signals' masks.
+/// Whether SIGSEGV was taken out of other signals' masks.
 static TAKEN: [AtomicU8; SIGNALS] = [const { AtomicU8::new(0) }; SIGNALS];
 /// The C library's own `sigaction`.
 static SIGACTION: AtomicUsize = AtomicUsize::new(0);
@@ -182,6 +190,8 @@ fn install(place: usize, theirs: Action) -> Option<libc::sigaction> {
     // SAFETY: plain data, for which zero is a value.
     let mut action = unsafe { core::mem::zeroed::<libc::sigaction>() };
     action.sa_sigaction = ours(place);
+    // What interrupts us might leave by a jump or a cancellation, with a lock in our hands.
+    set_first(&mut action.sa_mask, !OWN_FAULTS);
     action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | (theirs.flags & libc::SA_RESTART);
     if theirs.flags & libc::SA_ONSTACK != 0 || matches!(theirs.handler, SIG_DFL | SIG_IGN) {
         action.sa_flags |= libc::SA_ONSTACK;
@@ -201,7 +211,10 @@ pub(super) fn prepare() -> Result<(), String> {
     let function = objects::c_library_function(c"sigaction").ok_or("there is no sigaction")?;
     SIGACTION.store(function as usize, Relaxed);
     watch();
-    let own = change_mask(libc::SIG_UNBLOCK, BITS).ok_or("the signals' mask cannot be set")?;
+    let Some(own) = change_mask(libc::SIG_UNBLOCK, BITS) else {
+        WATCHING.store(false, Release);
+        return Err("the signals' mask cannot be set".to_owned());
+    };
     let blocked = &thread::block().guard.blocked;
     blocked.set(blocked.get() | packed(own));
     let mut blocking = None;
@@ -214,8 +227,10 @@ pub(super) fn prepare() -> Result<(), String> {
         std::thread::sleep(core::time::Duration::from_millis(1));
     }
     if let Some(thread) = blocking {
+        WATCHING.store(false, Release);
+        change_mask(libc::SIG_BLOCK, unpacked(blocked.take()));
         return Err(format!(
-            "thread {thread} has blocked SIGSEGV or SIGTRAP before the first CUDA call (with \
+            "thread {thread} has blocked SIGSEGV before the first CUDA call (with \
              STREAMCHECK_GUARD=on in the environment, this is seen to from the start)"
         ));
     }
@@ -237,14 +252,18 @@ pub(super) fn prepare() -> Result<(), String> {
     Ok(())
 }
 
-/// From now on nobody blocks the signals, and what the application does with them is seen.
+/// From now on nobody blocks SIGSEGV, and what the application does with them is seen.
 pub(crate) fn watch() {
     WATCHING.store(true, Release);
     doors::signal_actions::watch();
 }
 
-/// Another thread that blocks one of the signals.
+/// Another thread that blocks SIGSEGV.
 fn blocking_thread() -> Option<String> {
+    /// What a thread of the C library's blocks, which runs none of the application's code. An
+    /// application's own cannot where its calls are seen from the start.
+    const ALL: u64 = !(bit(libc::SIGKILL) | bit(libc::SIGSTOP) | 3 << 31);
+    let seen_from_start = super::asked_by_environment();
     let own = std::fs::read_link("/proc/thread-self").ok()?;
     let tasks = std::fs::read_dir("/proc/self/task").ok()?;
     tasks.flatten().find_map(|task| {
@@ -256,6 +275,9 @@ fn blocking_thread() -> Option<String> {
             .lines()
             .find_map(|line| line.strip_prefix("SigBlk:"))?;
         let set = u64::from_str_radix(line.trim(), 16).ok()?;
+        if set & ALL == ALL && seen_from_start {
+            return None;
+        }
         (set & BITS != 0).then(|| task.file_name().to_string_lossy().into_owned())
     })
 }
@@ -278,10 +300,11 @@ pub(super) fn keep() -> Result<(), String> {
     Ok(())
 }
 
-/// Runs `f` while no signal can interrupt this thread, other than by its own fault.
+/// Runs `f`, which touches nothing that may be closed, while no signal can interrupt this
+/// thread.
 fn uninterrupted<R>(f: impl FnOnce() -> R) -> R {
     keeping_errno(|| {
-        let before = change_mask(libc::SIG_BLOCK, !BITS);
+        let before = change_mask(libc::SIG_BLOCK, u64::MAX);
         let result = f();
         if let Some(before) = before {
             change_mask(libc::SIG_SETMASK, before);
@@ -386,7 +409,7 @@ pub(crate) fn takes(signal: c_int) -> bool {
     INSTALLED.load(Acquire) && place(signal).is_some()
 }
 
-/// A set without the signals that guarding needs, if any of them is in it.
+/// A set without what must not be blocked, if that is in it.
 ///
 /// # Safety
 /// `set` is null or points to a set.
@@ -418,18 +441,13 @@ pub(crate) unsafe fn mask(
     }
     let block = thread::block();
     let before = block.guard.blocked.get();
-    let mut after = before;
+    let mut after_it = before;
     let mut wanted = None;
     if !set.is_null() {
         // SAFETY: the caller's promise.
         let mut given = unsafe { *set };
         let word = first(&given);
-        match how {
-            libc::SIG_BLOCK => after |= packed(word),
-            libc::SIG_UNBLOCK => after &= !packed(word),
-            libc::SIG_SETMASK => after = packed(word),
-            _ => {}
-        }
+        after_it = after(how, before, word);
         if how != libc::SIG_UNBLOCK {
             set_first(&mut given, word & !BITS);
         }
@@ -438,7 +456,7 @@ pub(crate) unsafe fn mask(
     let set = wanted.as_ref().map_or(set, core::ptr::from_ref);
     let status = real(how, set, old);
     if status == 0 {
-        block.guard.blocked.set(after);
+        block.guard.blocked.set(after_it);
         if !old.is_null() && before != 0 {
             // SAFETY: the call has written it.
             let old = unsafe { &mut *old };
@@ -447,6 +465,58 @@ pub(crate) unsafe fn mask(
         }
     }
     status
+}
+
+/// What of ours the application has blocked once it has changed its mask so.
+fn after(how: c_int, before: u8, word: u64) -> u8 {
+    match how {
+        libc::SIG_BLOCK => before | packed(word),
+        libc::SIG_UNBLOCK => before & !packed(word),
+        libc::SIG_SETMASK => packed(word),
+        _ => before,
+    }
+}
+
+/// As [`mask`], for the calls that take a word and answer the one before.
+pub(crate) fn word(how: c_int, word: u64, real: impl FnOnce(u64) -> u64) -> u64 {
+    if !WATCHING.load(Acquire) {
+        return real(word);
+    }
+    let blocked = &thread::block().guard.blocked;
+    let before = blocked.get();
+    let told = real(word & !BITS) | unpacked(before);
+    blocked.set(after(how, before, word));
+    told
+}
+
+/// Whether what the application does with signals is seen to.
+pub(crate) fn are_watched() -> bool {
+    WATCHING.load(Acquire)
+}
+
+/// A thread that the application did not make begins to run its code.
+pub(crate) fn unblock() {
+    if let Some(before) = change_mask(libc::SIG_UNBLOCK, BITS) {
+        thread::block().guard.blocked.set(packed(before));
+    }
+}
+
+/// The application blocks SIGSEGV in this thread, or no longer does. Returns whether it did
+/// before; `None` if it is another signal.
+pub(crate) fn hold(signal: c_int, held: bool) -> Option<bool> {
+    if signal != SIGSEGV {
+        return None;
+    }
+    if !WATCHING.load(Acquire) {
+        return None;
+    }
+    let how = if held {
+        libc::SIG_BLOCK
+    } else {
+        libc::SIG_UNBLOCK
+    };
+    let before = word(how, bit(signal), |_| 0);
+    Some(before & bit(signal) != 0)
 }
 
 /// A mark that stands in the frame from which a handler is called.
@@ -472,13 +542,17 @@ pub(super) unsafe fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut 
         SIG_IGN if !from_kernel => return,
         SIG_DFL | SIG_IGN => {
             // SAFETY: the caller's promise.
-            unsafe { default(signal, info) };
+            unsafe {
+                if signal != SIGTRAP || !fault::is_late_step(info, context) {
+                    default(signal, info);
+                }
+            }
             return;
         }
         _ => {}
     }
-    // A fault of a handler that has its own signal blocked ends the process.
-    if within && !again && from_kernel && action.flags & libc::SA_NODEFER == 0 {
+    // A fault whose signal is blocked, as in its own handler, ends the process.
+    if !again && from_kernel && signal == SIGSEGV && state.blocked.get() != 0 {
         // SAFETY: the caller's promise.
         unsafe { default(signal, info) };
         return;
@@ -490,24 +564,104 @@ pub(super) unsafe fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut 
         };
         uninterrupted(|| kept.swap(spent));
     }
-    keeping_errno(|| change_mask(libc::SIG_BLOCK, action.mask & !BITS));
-    let before = (
-        state.handed_on.replace(context as usize),
-        state.nested.replace(here),
-    );
+    let mut mask = action.mask;
+    if action.flags & libc::SA_NODEFER == 0 {
+        mask |= bit(signal);
+    }
+    let how = if again {
+        libc::SIG_BLOCK
+    } else {
+        // SAFETY: the kernel's or, if it was handed on, the application's context; the
+        // kernel's part of the set is its first word.
+        mask |= unsafe { interrupted_mask(context) };
+        libc::SIG_SETMASK
+    };
+    keeping_errno(|| change_mask(how, mask & !BITS));
+    let _handed_on = HandedOn {
+        context: state.handed_on.replace(context as usize),
+        nested: state.nested.replace(here),
+        blocked: state.blocked.replace(state.blocked.get() | packed(mask)),
+    };
     type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
     // SAFETY: the application's own handler. One that takes the signal alone leaves the rest
     // in its registers, as it does when the kernel calls it.
     unsafe { core::mem::transmute::<usize, Handler>(action.handler)(signal, info, context) };
-    let state = &thread::block().guard;
-    state.handed_on.set(before.0);
-    state.nested.set(before.1);
     core::hint::black_box(&mark);
+}
+
+/// The mask of the code that a signal has interrupted.
+///
+/// # Safety
+/// The context is that of a signal.
+pub(super) unsafe fn interrupted_mask(context: *const c_void) -> u64 {
+    let context = context.cast::<libc::ucontext_t>();
+    // SAFETY: the caller's promise; the kernel's part of the set is its first word.
+    unsafe { (&raw const (*context).uc_sigmask).cast::<u64>().read() }
+}
+
+/// What was handed on before, which counts again when a handler returns or is unwound.
+struct HandedOn {
+    context: usize,
+    nested: usize,
+    blocked: u8,
+}
+
+impl Drop for HandedOn {
+    fn drop(&mut self) {
+        let state = &thread::block().guard;
+        state.handed_on.set(self.context);
+        state.nested.set(self.nested);
+        state.blocked.set(self.blocked);
+    }
+}
+
+/// Takes what must not be blocked out of a context that the application switches to.
+///
+/// # Safety
+/// `context` is null or a context of the application's.
+pub(crate) unsafe fn switches(context: *mut libc::ucontext_t) {
+    leaves();
+    if context.is_null() || !WATCHING.load(Acquire) {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    let set = unsafe { &mut (*context).uc_sigmask };
+    let word = first(set);
+    thread::block().guard.blocked.set(packed(word));
+    if word & BITS != 0 {
+        set_first(set, word & !BITS);
+    }
+}
+
+/// The thread goes on somewhere else, and unblocks what it has blocked since if it noted the
+/// mask there.
+///
+/// # Safety
+/// `place` is what the application gives `siglongjmp`.
+pub(crate) unsafe fn jumps(place: *const c_void) {
+    /// Where a `struct __jmp_buf_tag` says whether the mask was saved (setjmp.h).
+    const SAVED: usize = if cfg!(target_arch = "x86_64") {
+        64
+    } else {
+        176
+    };
+    leaves();
+    // SAFETY: the caller's promise.
+    if unsafe { place.byte_add(SAVED).cast::<c_int>().read() } != 0 {
+        thread::block().guard.blocked.set(0);
+    }
+}
+
+/// The thread leaves the handlers that it is in.
+fn leaves() {
+    let state = &thread::block().guard;
+    state.handed_on.set(0);
+    state.nested.set(0);
 }
 
 /// Whether this thread is inside of a handler that it was handed to: the frame from which
 /// this was called is still there, further up on the stack than `here`. A handler may have
-/// been left by a jump.
+/// been left by a jump that is not seen.
 fn is_within(state: &super::PerThread, here: usize) -> bool {
     const NEAR: usize = 1 << 20;
     let there = state.nested.get();

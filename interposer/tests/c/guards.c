@@ -2,7 +2,10 @@
  * What is theirs stays as it would be without a guard: signals, masks, values, the way in which they end. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
@@ -13,9 +16,12 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef void *stream_t;
@@ -23,6 +29,7 @@ enum { H2D = 1, D2H, PAGE = 4096, BYTES = 8 * PAGE };
 int cudaMalloc(void **, size_t), cudaMallocHost(void **, size_t), cudaFreeHost(void *), cudaDeviceReset(void);
 int cudaHostRegister(void *, size_t, unsigned), cudaHostUnregister(void *);
 int cudaMemcpyAsync(void *, const void *, size_t, int, stream_t), cudaMemset(void *, int, size_t);
+int cuStreamWriteValue32_v2(stream_t, uint64_t, unsigned, unsigned);
 int cudaStreamCreateWithFlags(stream_t *, unsigned), cudaStreamSynchronize(stream_t), cudaDeviceSynchronize(void);
 
 #define OK(call)                                                         \
@@ -125,6 +132,129 @@ static void *reads_socket(void *two) {
   read(((int *)two)[0], host, 100);
   return NULL;
 }
+static void *receives(void *two) {
+  IS(recv(((int *)two)[0], host + 2048, 100, 0) == 100);
+  return NULL;
+}
+/* Past the C library, as some runtimes do. */
+static unsigned long kernel_mask(int how, unsigned long set) {
+  unsigned long old = 0;
+  OK(syscall(SYS_rt_sigprocmask, how, how < 0 ? NULL : &set, &old, 8));
+  return old;
+}
+static int block_pipe[2];
+static void *blocks_for_long(void *said) {
+  char byte;
+  kernel_mask(SIG_BLOCK, 1ul << (SIGSEGV - 1));
+  IS(write(((int *)said)[1], "x", 1) == 1);
+  IS(read(block_pipe[0], &byte, 1) == 1);
+  return NULL;
+}
+/* A handler that touches a page beside what is in use, wherever it interrupts. */
+static void touches(int number) {
+  (void)number;
+  host[PAGE + 100]++;
+}
+static void interrupted(void) {
+  struct itimerval often = {{0, 60}, {0, 60}}, never = {{0, 0}, {0, 0}};
+  int round;
+  signal(SIGALRM, touches);
+  OK(setitimer(ITIMER_REAL, &often, NULL));
+  for (round = 0; round < 1500; round++) {
+    write_later(host, 64);
+    write_later(host + PAGE, 64);
+    host[100]++, host[200]++, host[300]++;
+    OK(cudaStreamSynchronize(stream));
+  }
+  OK(setitimer(ITIMER_REAL, &never, NULL));
+}
+/* Memory is tried as `tries_thrice` does it, from ever deeper frames that nobody clears. */
+static sigjmp_buf inner;
+static void tries_within(int number) {
+  sigset_t own;
+  (void)number;
+  if (calls++) siglongjmp(inner, 1);
+  sigemptyset(&own);
+  sigaddset(&own, SIGSEGV);
+  OK(sigprocmask(SIG_BLOCK, NULL, &own));
+  IS(sigismember(&own, SIGSEGV));
+  OK(sigprocmask(SIG_UNBLOCK, &own, NULL));
+  if (!sigsetjmp(inner, 1)) *(volatile int *)8 = 1;
+  siglongjmp(back, 1);
+}
+static int can_read(void) {
+  if (sigsetjmp(back, 1)) return 0;
+  sink = *(volatile char *)8;
+  return 1;
+}
+static __attribute__((noinline)) int can_read_deeper(int more) {
+  char volatile frames[1 << 16];
+  frames[more] = 1;
+  return more ? can_read_deeper(more - 1) + frames[more] - 1 : can_read();
+}
+static void *spins(void *unused) {
+  int i;
+  pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, NULL);
+  for (calls = 1;;)
+    for (i = 0; i < 900; i++) host[1000 + i]++;
+  return unused;
+}
+static pthread_mutex_t *lock;
+static void *locks(void *unused) {
+  int i;
+  for (i = 0; i < 20; i++) {
+    OK(pthread_mutex_lock(lock));
+    usleep(200);
+    OK(pthread_mutex_unlock(lock));
+  }
+  return unused;
+}
+static int touch_in_callback(struct dl_phdr_info *info, size_t size, void *unused) {
+  (void)info, (void)size, (void)unused;
+  host[1000]++;
+  return 1;
+}
+static void *walks(void *unused) {
+  int i;
+  for (i = 0; i < 30; i++) {
+    write_later(host, 64);
+    dl_iterate_phdr(touch_in_callback, NULL);
+  }
+  calls = 1;
+  return unused;
+}
+static timer_t timer;
+static sem_t rung;
+static void rings(union sigval value) {
+  IS(value.sival_int == 42);
+  sink = host[5];
+  sem_post(&rung);
+}
+static int null_file;
+static long failed;
+static void writes(int number) {
+  (void)number;
+  if (write(null_file, host + 2048, 16) != 16) failed++;
+}
+/* The older ways to block a signal. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+static void held(void) {
+  int way, bit = 1 << (SIGSEGV - 1);
+  write_later(host, BYTES);
+  for (way = 0; way < 4; way++) {
+    if (way == 0) OK(sighold(SIGSEGV));
+    if (way == 1) IS(sigblock(bit) == 0 && sigblock(0) == bit);
+    if (way == 2) IS(sigsetmask(bit) == 0);
+    if (way == 3) IS(sigset(SIGSEGV, SIG_HOLD) == SIG_DFL && sigset(SIGSEGV, SIG_HOLD) == SIG_HOLD);
+    sink = host[way * 2 * PAGE];
+    if (way == 0) OK(sigrelse(SIGSEGV));
+    if (way == 3) IS(sigset(SIGSEGV, SIG_DFL) == SIG_HOLD);
+    if (way == 1 || way == 2) IS(sigsetmask(0) == bit);
+  }
+  IS(sigblock(0) == 0);
+}
+#pragma GCC diagnostic pop
 static void no_core(void) {
   struct rlimit none = {0, 0};
   setrlimit(RLIMIT_CORE, &none);
@@ -176,6 +306,24 @@ static void system_calls(void) {
   rewind(stdio);
   IS(fread(host + 64, 1, PAGE - 64, stdio) == PAGE - 64 && host[PAGE - 1] == 3);
   IS(getrandom(host + 64, 64, 0) == 64);
+  {
+    /* What else a call is given. */
+    struct stat *told = (struct stat *)(host + 1024);
+    struct iovec *list = (struct iovec *)(host + 1536);
+    socklen_t *size = (socklen_t *)(host + 1552);
+    IS(stat("/", told) == 0 && S_ISDIR(told->st_mode) && fstat(file, told) == 0 && told->st_size == PAGE);
+    IS(getcwd(host + 2048, 1024) == host + 2048 && host[2048] == '/');
+    IS(readlink("/proc/self/exe", host + 2048, 1024) > 0);
+    list->iov_base = text, list->iov_len = 10;
+    IS(preadv(file, list, 1, 0) == 10);
+    IS(send(two[0], text, 10, 0) == 10);
+    *size = 64;
+    IS(recvfrom(two[1], other, 10, 0, (struct sockaddr *)(host + 1600), size) == 10);
+    strcpy(host + 3000, "said\n");
+    stdio = fopen("/dev/null", "w");
+    setvbuf(stdio, NULL, _IONBF, 0);
+    IS(fputs(host + 3000, stdio) >= 0 && !ferror(stdio));
+  }
   OK(cudaStreamSynchronize(stream));
   IS(host[0] == 7 && host[63] == 7);
   /* What the pending copy will write, read by the kernel. */
@@ -201,7 +349,24 @@ int main(int count, char **arguments) {
     OK(pthread_sigmask(SIG_BLOCK, NULL, &asked));
     IS(sigismember(&asked, SIGSEGV) && sigismember(&asked, SIGTRAP) && sigismember(&asked, SIGUSR1));
   }
+  if (is(name, "timer")) {
+    struct sigevent event = {0};
+    event.sigev_notify = SIGEV_THREAD;
+    event.sigev_notify_function = rings;
+    event.sigev_value.sival_int = 42;
+    OK(timer_create(CLOCK_MONOTONIC, &event, &timer));
+  }
   if (is(name, "action-before")) act(SIGSEGV, opens, SA_ONSTACK);
+  if (is(name, "blocked-unseen")) {
+    int said[2];
+    char byte;
+    sigemptyset(&all);
+    sigaddset(&all, SIGSEGV);
+    OK(sigprocmask(SIG_BLOCK, &all, NULL));
+    OK(pipe(said) || pipe(block_pipe));
+    OK(pthread_create(&thread, NULL, blocks_for_long, said));
+    IS(read(said[0], &byte, 1) == 1);
+  }
   begin();
   if (is(name, "read-early") || is(name, "masked-before")) {
     write_later(host, BYTES);
@@ -381,6 +546,130 @@ int main(int count, char **arguments) {
     usleep(50000);
     OK(pthread_cancel(thread));
     OK(pthread_join(thread, NULL));
+    sink = host[5];
+    OK(cudaStreamSynchronize(stream));
+  } else if (is(name, "blocked-unseen")) {
+    unsigned long bit = 1ul << (SIGSEGV - 1);
+    IS(kernel_mask(-1, 0) & bit);
+    OK(sigprocmask(SIG_UNBLOCK, &all, NULL));
+    IS(!(kernel_mask(-1, 0) & bit));
+    OK(sigprocmask(SIG_BLOCK, &all, &asked));
+    IS(kernel_mask(-1, 0) & bit && !sigismember(&asked, SIGSEGV));
+    IS(write(block_pipe[1], "x", 1) == 1);
+    OK(pthread_join(thread, NULL));
+  } else if (is(name, "waits")) {
+    int two[2];
+    char text[100] = {0};
+    OK(socketpair(AF_UNIX, SOCK_STREAM, 0, two));
+    OK(pthread_create(&thread, NULL, receives, two));
+    usleep(50000);
+    /* Other bytes of the page that the other thread's call waits to write. */
+    write_later(host, 1024);
+    text[99] = 5;
+    IS(send(two[1], text, 100, 0) == 100);
+    OK(pthread_join(thread, NULL));
+    OK(cudaStreamSynchronize(stream));
+    IS(host[0] == 7 && host[2048 + 99] == 5);
+  } else if (is(name, "read-after-wait")) {
+    /* A page that a call held open is closed again with the next use. */
+    int two[2];
+    OK(socketpair(AF_UNIX, SOCK_STREAM, 0, two));
+    IS(send(two[1], host + BYTES / 2, 100, 0) == 100);
+    OK(pthread_create(&thread, NULL, receives, two));
+    OK(pthread_join(thread, NULL));
+    write_later(host, BYTES);
+    sink = host[2048];
+    OK(cudaStreamSynchronize(stream));
+  } else if (is(name, "bad-list")) {
+    int two[2];
+    OK(socketpair(AF_UNIX, SOCK_STREAM, 0, two));
+    write_later(host, BYTES);
+    IS(writev(two[0], (struct iovec *)8, 2) == -1 && errno == EFAULT);
+    IS(sendmsg(two[0], (struct msghdr *)8, 0) == -1 && errno == EFAULT);
+    IS(recvmsg(two[0], (struct msghdr *)closed_page(), MSG_DONTWAIT) == -1 && errno == EFAULT);
+  } else if (is(name, "jumps")) {
+    signal(SIGSEGV, jumps);
+    write_later(host, BYTES);
+    IS(!can_read() && !can_read_deeper(0) && !can_read_deeper(3) && !can_read());
+    IS(calls == 4);
+    signal(SIGSEGV, tries_within);
+    calls = 0;
+    IS(!can_read() && calls == 2);
+  } else if (is(name, "cancelled-anywhere")) {
+    for (number = 0; number < 100; number++) {
+      calls = 0;
+      write_later(host, 64);
+      OK(pthread_create(&thread, NULL, spins, NULL));
+      while (!calls) usleep(10);
+      usleep(100 + 7 * number);
+      OK(pthread_cancel(thread));
+      OK(pthread_join(thread, NULL));
+      OK(cudaStreamSynchronize(stream));
+    }
+  } else if (is(name, "locked")) {
+    pthread_t others[3];
+    lock = (pthread_mutex_t *)(host + 2048);
+    OK(pthread_mutex_init(lock, NULL));
+    for (number = 0; number < 3; number++) OK(pthread_create(&others[number], NULL, locks, NULL));
+    for (number = 0; number < 50; number++) {
+      write_later(host, 64);
+      usleep(300);
+      OK(cudaStreamSynchronize(stream));
+    }
+    for (number = 0; number < 3; number++) OK(pthread_join(others[number], NULL));
+  } else if (is(name, "in-the-loader")) {
+    stream_t other;
+    OK(cudaStreamCreateWithFlags(&other, 1));
+    OK(pthread_create(&thread, NULL, walks, NULL));
+    while (!calls) {
+      OK(cudaMemcpyAsync(device + PAGE, device + 2 * PAGE, 64, 3, other));
+      OK(cudaStreamSynchronize(other));
+    }
+    OK(pthread_join(thread, NULL));
+  } else if (is(name, "writes-anywhere")) {
+    struct itimerval often = {{0, 100}, {0, 100}}, never = {{0, 0}, {0, 0}};
+    stream_t other;
+    OK(cudaStreamCreateWithFlags(&other, 1));
+    null_file = open("/dev/null", O_WRONLY);
+    signal(SIGALRM, writes);
+    OK(setitimer(ITIMER_REAL, &often, NULL));
+    for (number = 0; number < 5000; number++) {
+      if (number % 50 == 0) write_later(host, 64);
+      OK(cudaMemcpyAsync(device + PAGE, device + 2 * PAGE, 64, 3, other));
+      OK(cudaStreamSynchronize(other));
+    }
+    OK(setitimer(ITIMER_REAL, &never, NULL));
+    IS(!failed);
+  } else if (is(name, "waited-for")) {
+    write_later(host, 64);
+    host[100]++;
+    sigemptyset(&all);
+    sigaddset(&all, SIGTRAP);
+    OK(pthread_sigmask(SIG_BLOCK, &all, NULL));
+    host[101]++;
+    raise(SIGTRAP);
+    OK(sigwait(&all, &number));
+    IS(number == SIGTRAP && host[101] == 2);
+  } else if (is(name, "timer")) {
+    struct itimerspec soon = {{0, 0}, {0, 1000000}};
+    OK(sem_init(&rung, 0, 0));
+    write_later(host, BYTES);
+    OK(timer_settime(timer, 0, &soon, NULL));
+    OK(sem_wait(&rung));
+    OK(cudaStreamSynchronize(stream));
+  } else if (is(name, "held")) {
+    held();
+  } else if (is(name, "interrupted")) {
+    interrupted();
+  } else if (is(name, "value-of-another-stream")) {
+    stream_t other;
+    unsigned *flag = (unsigned *)(host + PAGE);
+    OK(cudaStreamCreateWithFlags(&other, 1));
+    *flag = 0;
+    write_later(host, 64);
+    OK(cuStreamWriteValue32_v2(other, (uint64_t)(uintptr_t)flag, 3, 0));
+    OK(cudaStreamSynchronize(other));
+    IS(*flag == 3);
     sink = host[5];
     OK(cudaStreamSynchronize(stream));
   } else if (is(name, "system-calls")) {

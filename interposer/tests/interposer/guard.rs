@@ -140,12 +140,62 @@ fn blocked_signals_do_not_end_the_program() {
     // In a thread, and in handlers.
     assert_eq!((reads.count(), seen.found.len()), (2, 2), "{}", seen.stderr);
     early("own-stack", "host read");
+    early("timer", "host read");
+    let seen = see("held");
+    let read_early = |found: &(String, String)| found.0 == "SC108" && found.1 == "host read";
+    assert!(
+        seen.found.iter().all(read_early) && seen.code == Some(77),
+        "{}",
+        seen.stderr
+    );
 }
 
 #[test]
 fn system_calls_get_and_give_the_right_bytes() {
     early("system-calls", "sendmsg");
     early("cancelled", "host read");
+}
+
+#[test]
+fn a_call_that_waits_is_given_its_memory_however_long() {
+    right("waits");
+    early("read-after-wait", "host read");
+}
+
+#[test]
+fn a_list_that_points_nowhere_is_the_kernels_to_refuse() {
+    right("bad-list");
+}
+
+#[test]
+fn a_value_of_one_stream_does_not_order_another() {
+    early("value-of-another-stream", "host read");
+}
+
+#[test]
+fn a_signal_that_comes_before_a_single_step_may_step_too() {
+    right("interrupted");
+}
+
+#[test]
+fn handlers_may_be_left_by_jumps_and_threads_cancelled_anywhere() {
+    right("jumps");
+    right("cancelled-anywhere");
+}
+
+#[test]
+fn locks_beside_what_is_in_use_are_waited_for() {
+    right("locked");
+    right("in-the-loader");
+    right("writes-anywhere");
+    right("waited-for");
+}
+
+#[test]
+fn where_guarding_cannot_begin_masks_are_the_programs() {
+    let seen = right("blocked-unseen");
+    let said = "streamcheck: guard=on does not work here: thread ";
+    assert_eq!(seen.stderr.matches(said).count(), 1, "{}", seen.stderr);
 }
 
 #[test]
