@@ -216,11 +216,16 @@ impl Browser {
     /// Clicks into the middle of an element, after scrolling it into view where it is not.
     pub(crate) fn click(&mut self, selector: &str) {
         let place = self.value(&format!(
-            "(() => {{ const own = document.querySelector({selector:?});
+            "(async () => {{ const own = document.querySelector({selector:?});
                const middle = () => {{ const box = own.getBoundingClientRect();
                    return [box.x + box.width / 2, box.y + box.height / 2]; }};
                const seen = () => (own.closest('.op') ?? own).contains(document.elementFromPoint(...middle()));
-               if (!seen()) own.scrollIntoView({{block: 'center'}});
+               if (!seen()) own.scrollIntoView({{block: 'center', behavior: 'instant'}});
+               // What the click before set in motion comes to rest first.
+               for (let last = ''; last !== String(middle());) {{
+                   last = String(middle());
+                   await new Promise((done) => setTimeout(done, 50));
+               }}
                return seen() ? middle() : null; }})()"
         ));
         assert!(!place.is_null(), "something lies over {selector}");
