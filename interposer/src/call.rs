@@ -1,6 +1,7 @@
 //! A call that the application made, from the hook's first line to its last.
 
 use core::panic::AssertUnwindSafe;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use streamcheck_model::{
     Action, BatchCopy, DeviceId, Direction, FreeKind, Handle, HostMemory, MemoryKind, NodeWork,
@@ -13,6 +14,14 @@ use crate::recorder;
 use crate::room::uncancelled;
 use crate::thread::{self, Inside, Origin, keeping_errno};
 use crate::{coherence, place, sync_memops};
+
+/// Whether host memory was given back at some time.
+static HOST_MEMORY_RELEASED: AtomicBool = AtomicBool::new(false);
+
+/// Whether host memory was given back at some time, of which graphs may still know.
+pub(crate) fn host_memory_was_released() -> bool {
+    HOST_MEMORY_RELEASED.load(Relaxed)
+}
 
 /// An outermost call: calls made while it lasts pass through their hooks.
 pub(crate) struct Call {
@@ -104,6 +113,9 @@ impl Call {
         keeping_errno(|| {
             guarded(|| {
                 let Some(free) = f(self) else { return false };
+                if let FreeKind::Host | FreeKind::Unregister | FreeKind::Libc = free.kind {
+                    HOST_MEMORY_RELEASED.store(true, Relaxed);
+                }
                 let stream = free.stream.map(|raw| self.stream(raw));
                 place::learn();
                 recorder::record(

@@ -2,7 +2,7 @@
 
 use streamcheck_model::{Action, Handle};
 
-use crate::call::Call;
+use crate::call::{Call, host_memory_was_released};
 use crate::hook::{Hook, hooks};
 use crate::recorder;
 use crate::thread::Origin;
@@ -20,7 +20,9 @@ fn launch(
     };
     let mut recorded = false;
     call.finish(|call| {
-        recorded = recorder::uses_released_host_memory(Handle(exec as u64));
+        // Only then is there anything to ask under the lock.
+        recorded =
+            host_memory_was_released() && recorder::uses_released_host_memory(Handle(exec as u64));
         if recorded {
             launched(call, exec, stream);
         }
