@@ -59,6 +59,12 @@ struct Parts {
     int n;
 };
 
+/* What a kernel is asked, and what it answers. */
+struct Measured {
+    double asked[2];
+    float result;
+};
+
 #ifdef __CUDACC__
 
 #define EACH(i, n)                                                                               \
@@ -110,6 +116,33 @@ __global__ void fill_table(float *const *table, int count, int n, float value) {
         EACH(i, n) table[part][i] = value;
 }
 
+/* Reads `in` and the one number at `factor`, writes `out`. */
+__global__ void scale(const float *factor, const float *in, float *out, int n) {
+    EACH(i, n) out[i] = *factor * in[i];
+}
+
+/* Reads `in`, writes one sum for each block. */
+__global__ void sum_blocks(const float *in, float *sums, int n) {
+    __shared__ float all[BLOCK_SIZE];
+    float sum = 0.0f;
+    EACH(i, n) sum += in[i];
+    all[threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (unsigned k = 1; k < blockDim.x; k++) sum += all[k];
+        sums[blockIdx.x] = sum;
+    }
+}
+
+/* Reads `in`, writes one of the structure's members. */
+__global__ void measure(struct Measured *to, const float *in, int n) {
+    float sum = 0.0f;
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        for (int i = 0; i < n; i++) sum += in[i];
+        to->result = sum;
+    }
+}
+
 /* Touches no memory. */
 __global__ void nothing() {}
 
@@ -137,6 +170,9 @@ KERNEL_HANDLE(slow_fill)
 KERNEL_HANDLE(fill_view)
 KERNEL_HANDLE(fill_parts)
 KERNEL_HANDLE(fill_table)
+KERNEL_HANDLE(scale)
+KERNEL_HANDLE(sum_blocks)
+KERNEL_HANDLE(measure)
 KERNEL_HANDLE(nothing)
 
 #define LAUNCH(kernel, stream, ...)                                                              \
@@ -193,6 +229,9 @@ struct params_slow_fill { float *out; int n; float value; long long cycles; };
 struct params_fill_view { struct View view; float value; };
 struct params_fill_parts { struct Parts parts; float value; };
 struct params_fill_table { float *const *table; int count, n; float value; };
+struct params_scale { const float *factor, *in; float *out; int n; };
+struct params_sum_blocks { const float *in; float *sums; int n; };
+struct params_measure { struct Measured *to; const float *in; int n; };
 struct params_nothing { char none; };
 
 #define POINTS static inline __attribute__((always_inline, unused)) void
@@ -221,6 +260,15 @@ POINTS point_fill_parts(void **args, struct params_fill_parts *p) {
 POINTS point_fill_table(void **args, struct params_fill_table *p) {
     args[0] = (void *)&p->table, args[1] = &p->count, args[2] = &p->n, args[3] = &p->value;
 }
+POINTS point_scale(void **args, struct params_scale *p) {
+    args[0] = &p->factor, args[1] = &p->in, args[2] = &p->out, args[3] = &p->n;
+}
+POINTS point_sum_blocks(void **args, struct params_sum_blocks *p) {
+    args[0] = &p->in, args[1] = &p->sums, args[2] = &p->n;
+}
+POINTS point_measure(void **args, struct params_measure *p) {
+    args[0] = &p->to, args[1] = &p->in, args[2] = &p->n;
+}
 POINTS point_nothing(void **args, struct params_nothing *p) {
     (void)args, (void)p;
 }
@@ -246,6 +294,12 @@ HOST_C const unsigned long simcuda_layout__Z10fill_parts5Partsf[] = {
 HOST_C const unsigned long simcuda_layout__Z10fill_tablePKPfiif[] = {
     4, FIELD(fill_table, table), FIELD(fill_table, count), FIELD(fill_table, n),
     FIELD(fill_table, value)};
+HOST_C const unsigned long simcuda_layout__Z5scalePKfS0_Pfi[] = {
+    4, FIELD(scale, factor), FIELD(scale, in), FIELD(scale, out), FIELD(scale, n)};
+HOST_C const unsigned long simcuda_layout__Z10sum_blocksPKfPfi[] = {
+    3, FIELD(sum_blocks, in), FIELD(sum_blocks, sums), FIELD(sum_blocks, n)};
+HOST_C const unsigned long simcuda_layout__Z7measureP8MeasuredPKfi[] = {
+    3, FIELD(measure, to), FIELD(measure, in), FIELD(measure, n)};
 HOST_C const unsigned long simcuda_layout__Z7nothingv[] = {0};
 
 #define PARAM(type, index) (*(type *)params[index])
@@ -346,6 +400,47 @@ HOST_C void simcuda_kernel__Z10fill_tablePKPfiif(void **params, const unsigned d
     }
 }
 
+HOST_C void simcuda_kernel__Z5scalePKfS0_Pfi(void **params, const unsigned dims[6]) {
+    const float *in = PARAM(const float *, 1);
+    float *out = PARAM(float *, 2), factor, buffer[DEVICE_CHUNK];
+    int n = PARAM(int, 3), i, k, m;
+    (void)dims;
+    device_transfer(0, PARAM(const float *, 0), &factor, sizeof factor);
+    DEVICE_CHUNKS(i, m, n) {
+        device_transfer(0, in + i, buffer, m * sizeof *in);
+        for (k = 0; k < m; k++) buffer[k] *= factor;
+        device_transfer(1, out + i, buffer, m * sizeof *out);
+    }
+}
+
+static inline __attribute__((unused)) float device_sum(const float *in, int n) {
+    float buffer[DEVICE_CHUNK], sum = 0.0f;
+    int i, k, m;
+    DEVICE_CHUNKS(i, m, n) {
+        device_transfer(0, in + i, buffer, m * sizeof *in);
+        for (k = 0; k < m; k++) sum += buffer[k];
+    }
+    return sum;
+}
+
+/* A block's sum is that of its share of each round. */
+HOST_C void simcuda_kernel__Z10sum_blocksPKfPfi(void **params, const unsigned dims[6]) {
+    const float *in = PARAM(const float *, 0);
+    int n = PARAM(int, 2), block = (int)dims[3], round = (int)dims[0] * block, b, i;
+    for (b = 0; b < (int)dims[0]; b++) {
+        float sum = 0.0f;
+        for (i = b * block; i < n; i += round)
+            sum += device_sum(in + i, n - i < block ? n - i : block);
+        device_transfer(1, PARAM(float *, 1) + b, &sum, sizeof sum);
+    }
+}
+
+HOST_C void simcuda_kernel__Z7measureP8MeasuredPKfi(void **params, const unsigned dims[6]) {
+    float sum = device_sum(PARAM(const float *, 1), PARAM(int, 2));
+    (void)dims;
+    device_transfer(1, &PARAM(struct Measured *, 0)->result, &sum, sizeof sum);
+}
+
 HOST_C void simcuda_kernel__Z7nothingv(void **params, const unsigned dims[6]) {
     (void)params;
     (void)dims;
@@ -374,6 +469,9 @@ __attribute__((constructor)) static void fixture_register(void) {
     REGISTER(fill_view, "_Z9fill_view4Viewf");
     REGISTER(fill_parts, "_Z10fill_parts5Partsf");
     REGISTER(fill_table, "_Z10fill_tablePKPfiif");
+    REGISTER(scale, "_Z5scalePKfS0_Pfi");
+    REGISTER(sum_blocks, "_Z10sum_blocksPKfPfi");
+    REGISTER(measure, "_Z7measureP8MeasuredPKfi");
     REGISTER(nothing, "_Z7nothingv");
     __cudaRegisterFatBinaryEnd(fixture_module);
     atexit(fixture_unregister);

@@ -17,14 +17,17 @@ use streamcheck_engine::{Engine, HostUse};
 use streamcheck_model::{Action, MemoryKind, Operation, Region};
 
 use self::pages::{Pages, Piece, Protection, Trouble, ceil, floor};
-use crate::{doors, stderr, thread};
+use self::reach::{Launch, reach};
+use crate::{doors, stderr};
 
 pub(crate) mod fault;
 mod mapped;
 mod pages;
+mod reach;
 pub(crate) mod signals;
 
 pub(crate) use pages::page;
+pub(crate) use reach::{launching, launching_with};
 
 /// Addresses: the first one, and the one after the last.
 type Span = (u64, u64);
@@ -59,18 +62,6 @@ pub(crate) struct PerThread {
     pub(in crate::guard) blocked: Cell<u8>,
 }
 
-/// How large a launch is.
-#[derive(Clone, Copy, Default)]
-struct Launch {
-    /// Its threads; 0 if that is not known.
-    threads: u64,
-    /// Those of one of its blocks.
-    block: u64,
-    /// Among the kernel's numbers, one that may be how many elements there are, and makes
-    /// more blocks than one needless; else 0.
-    count: u64,
-}
-
 /// Whether the environment asks for it, which is known before the settings are.
 pub(crate) fn asked_by_environment() -> bool {
     let value = std::env::var("STREAMCHECK_GUARD");
@@ -81,46 +72,6 @@ pub(crate) fn asked_by_environment() -> bool {
 #[inline]
 pub(crate) fn on() -> bool {
     ON.load(Relaxed)
-}
-
-/// How many threads a launch has, and how many one of its blocks. Kept until the launch is
-/// recorded.
-#[inline]
-pub(crate) fn launching(size: impl FnOnce() -> ([u32; 3], [u32; 3])) {
-    if on() {
-        let (grid, block) = size();
-        let product = |sides: [u32; 3]| {
-            let sides = sides.map(u64::from);
-            sides[0].saturating_mul(sides[1]).saturating_mul(sides[2])
-        };
-        let block = product(block);
-        let all = product(grid).saturating_mul(block);
-        thread::block().guard.launch.set(Launch {
-            threads: all,
-            block,
-            count: 0,
-        });
-    }
-}
-
-/// The numbers that the kernel which is being recorded was given.
-#[cold]
-pub(crate) fn launching_with(numbers: impl Iterator<Item = u64>) {
-    let place = &thread::block().guard.launch;
-    let mut launch = place.get();
-    let needed = launch.threads.saturating_sub(launch.block);
-    let mut least = u64::MAX;
-    for number in numbers.filter(|number| (1..=launch.threads).contains(number)) {
-        if number > needed {
-            // The grid was made for it.
-            return;
-        }
-        least = least.min(number);
-    }
-    if least != u64::MAX {
-        launch.count = least;
-        place.set(launch);
-    }
 }
 
 /// How many bytes of host memory are asked of CUDA: whole pages, so that no two allocations
@@ -198,34 +149,6 @@ impl Use {
         } else {
             Protection::ReadOnly
         }
-    }
-}
-
-/// The bytes from `address` on that a kernel may use which was given it. A parameter has no
-/// length, so it is told from the launch's size: a thread an element, and since a grid is
-/// rounded up, up to a block of threads may be too many. A launch that is just large enough
-/// for the rest of the allocation is taken to use all of it. Programs that have one grid for
-/// all sizes give their kernels the size. A pointer that is not its allocation's `first` one
-/// may be to a single number, or to one for each block.
-fn reach(element: u8, rest: u64, launch: Launch, first: bool) -> u64 {
-    let element = u64::from(element).max(1);
-    if launch.threads == 0 {
-        return element.min(rest);
-    }
-    if launch.count != 0 {
-        return launch.count.saturating_mul(element).min(rest);
-    }
-    let least = launch
-        .threads
-        .saturating_sub(launch.block)
-        .saturating_mul(element);
-    let most = launch.threads.saturating_mul(element);
-    if most >= rest && (least < rest || launch.threads == launch.block) {
-        rest
-    } else if first {
-        least.saturating_add(element).min(rest)
-    } else {
-        element.min(rest)
     }
 }
 
@@ -341,7 +264,7 @@ impl Guard {
             _ => {}
         }
         self.drop_complete(engine)?;
-        let launch = thread::block().guard.launch.take();
+        let launch = reach::launched();
         let launch = match operation.action {
             Action::Launched { .. } => launch,
             _ => Launch::default(),
@@ -454,8 +377,8 @@ impl Guard {
         let start = used.region.address;
         let bytes = if used.pointer {
             let end = used.block.0.saturating_add(used.block.1);
-            let first = start == used.block.0;
-            let reach = reach(used.element, end.saturating_sub(start), launch, first);
+            let start = start.saturating_add(used.element.first());
+            let reach = reach(used.element, end.saturating_sub(start), launch);
             (start, start.saturating_add(reach))
         } else {
             (start, used.region.end())
@@ -739,52 +662,6 @@ pub(crate) fn fresh_after_fork() {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_kernel_reaches_as_far_as_its_launch_is_large() {
-        let launch = |blocks: u64, block, count| Launch {
-            threads: blocks * block,
-            block,
-            count,
-        };
-        // A chunk of 1024 elements in a larger buffer: the last block may be idle but for
-        // a thread.
-        assert_eq!(reach(4, 1 << 20, launch(4, 256, 0), true), 3 * 1024 + 4);
-        // Just large enough for what is left.
-        assert_eq!(reach(4, 4096, launch(4, 256, 0), true), 4096);
-        assert_eq!(reach(4, 4000, launch(4, 256, 0), true), 4000);
-        assert_eq!(reach(4, 100, launch(1, 256, 0), true), 100);
-        assert_eq!(reach(4, 1 << 20, launch(1, 256, 0), true), 4);
-        // Far too large: nothing says that all is used.
-        assert_eq!(reach(4, 100, launch(64, 256, 0), true), 100);
-        assert_eq!(reach(4, 1 << 20, launch(64, 256, 1000), true), 4000);
-        // Within an allocation.
-        assert_eq!(reach(4, 1 << 20, launch(64, 256, 0), false), 4);
-        assert_eq!(reach(4, 4096, launch(4, 256, 0), false), 4096);
-        // Of a graph's node nothing is known.
-        assert_eq!(reach(16, 4096, Launch::default(), true), 16);
-        assert_eq!(reach(0, 4096, Launch::default(), true), 1);
-    }
-
-    #[test]
-    fn a_number_below_the_grids_is_how_many_elements_there_may_be() {
-        let count = |numbers: &[u64]| {
-            let launch = Launch {
-                threads: 16 * 256,
-                block: 256,
-                count: 0,
-            };
-            thread::block().guard.launch.set(launch);
-            launching_with(numbers.iter().copied());
-            thread::block().guard.launch.take().count
-        };
-        assert_eq!(count(&[4096, 7]), 0);
-        assert_eq!(count(&[3841]), 0);
-        assert_eq!(count(&[3840, 1 << 40]), 3840);
-        assert_eq!(count(&[1000, 2000, 0]), 1000);
-        assert_eq!(count(&[1000, 1]), 1);
-        assert_eq!(count(&[1 << 40]), 0);
-    }
 
     #[test]
     fn taking_a_range_out_leaves_what_lies_around_it() {

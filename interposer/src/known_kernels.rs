@@ -11,7 +11,7 @@ use core::sync::atomic::{
 };
 
 use smallvec::SmallVec;
-use streamcheck_model::{Mode, NameId, Pointer};
+use streamcheck_model::{Element, Mode, NameId, Pointer, Used};
 
 use crate::kernels::{Layout, MOST_PLANNED, Parameters, Planned};
 
@@ -31,17 +31,19 @@ static TABLE: [[Entry; WAYS]; SETS] = [const { [const { Entry::EMPTY }; WAYS] };
 static WRITINGS: AtomicU64 = AtomicU64::new(0);
 
 const MODES: [Mode; 4] = [Mode::Read, Mode::Write, Mode::Update, Mode::Unknown];
+/// Four, so that any two bits are one.
+const USED: [Used; 4] = [Used::Perhaps, Used::Surely, Used::Before, Used::Perhaps];
 
 /// A slot as a word; `None` if its mode is none of [`MODES`].
 fn packed(slot: Planned) -> Option<u64> {
     let mode = MODES.iter().position(|mode| *mode == slot.mode)? as u64;
+    let used = USED.iter().position(|used| *used == slot.used)? as u64;
     Some(
         u64::from(slot.parameter)
             | u64::from(slot.offset) << 16
             | mode << 32
-            | u64::from(slot.sure) << 40
-            | u64::from(slot.back) << 41
-            | u64::from(slot.element) << 48,
+            | used << 40
+            | u64::from(slot.element.word()) << 48,
     )
 }
 
@@ -50,9 +52,8 @@ fn unpacked(word: u64) -> Planned {
         parameter: word as u16,
         offset: (word >> 16) as u16,
         mode: MODES[(word >> 32) as usize & 3],
-        sure: word >> 40 & 1 != 0,
-        back: word >> 41 & 1 != 0,
-        element: (word >> 48) as u8,
+        used: USED[(word >> 40) as usize & 3],
+        element: Element::of_word((word >> 48) as u16),
     }
 }
 
@@ -155,19 +156,20 @@ pub(crate) fn forget(gone: impl Fn(u64) -> bool) {
 
 #[cfg(test)]
 mod tests {
+    use streamcheck_model::Per;
+
     use super::*;
 
     #[test]
     fn a_slot_is_the_same_after_it_was_kept() {
         for mode in MODES {
-            for (sure, back) in [(false, true), (true, false)] {
+            for used in USED {
                 let slot = Planned {
                     parameter: 4095,
                     offset: 32_760,
                     mode,
-                    sure,
-                    back,
-                    element: 200,
+                    used,
+                    element: Element::new(Per::Nowhere, 63, 127),
                 };
                 assert_eq!(packed(slot).map(unpacked), Some(slot));
             }

@@ -226,7 +226,7 @@ fn a_trace_of_an_earlier_format_says_so() {
     assert_eq!(said.lines().count(), 1, "{said}");
     assert!(
         said.ends_with(
-            "old.trace: trace format 2, and this streamcheck reads format 4; \
+            "old.trace: trace format 2, and this streamcheck reads format 5; \
              replay it with the streamcheck that recorded it\n"
         ),
         "{said}"

@@ -59,9 +59,8 @@ fn launch(n: u64, pointers: u64, blocks: u64) -> Operation {
             address: address(i),
             mode: Mode::Write,
             shift: 0,
-            sure: false,
-            back: false,
-            element: 0,
+            used: streamcheck_model::Used::Perhaps,
+            element: streamcheck_model::Element::default(),
         })
         .collect();
     operation(Action::Launched {

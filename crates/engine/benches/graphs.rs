@@ -28,9 +28,8 @@ fn launched(stream: StreamRef, blocks: [u64; 3]) -> Action {
         address: (block + 1) * BLOCK,
         mode: Mode::Write,
         shift: 0,
-        sure: false,
-        back: false,
-        element: 0,
+        used: streamcheck_model::Used::Perhaps,
+        element: streamcheck_model::Element::default(),
     };
     Action::Launched {
         stream,

@@ -79,9 +79,8 @@ impl Calls {
                 address: ((round * pointers + i) * STREAMS + n) % BLOCKS * BLOCK + BLOCK,
                 mode: Mode::Write,
                 shift: 0,
-                sure: false,
-                back: false,
-                element: 0,
+                used: streamcheck_model::Used::Perhaps,
+                element: streamcheck_model::Element::default(),
             })
             .collect();
         let action = Action::Launched {

@@ -622,9 +622,8 @@ impl Run {
                     address,
                     mode,
                     shift,
-                    sure: false,
-                    back: false,
-                    element: 0,
+                    used: streamcheck_model::Used::Perhaps,
+                    element: streamcheck_model::Element::default(),
                 })
             })
             .collect();

@@ -3,8 +3,8 @@
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use streamcheck_model::{
-    Action, Call, DeviceId, Flag, FreeKind, Handle, MemoryKind, Mode, NameId, Names, NodeWork,
-    Operation, Outcome, Pointer, Region, StackId, StreamRef, ThreadId,
+    Action, Call, DeviceId, Element, Flag, FreeKind, Handle, MemoryKind, Mode, NameId, Names,
+    NodeWork, Operation, Outcome, Pointer, Region, StackId, StreamRef, ThreadId, Used,
 };
 
 use crate::captures::Captures;
@@ -878,10 +878,10 @@ impl Engine {
         holder: Option<BlockId>,
     ) -> bool {
         let end = &pointers[place];
-        if (end.sure && !end.back) || !self.memory.ends_at(end.address, holder) {
+        if end.used == Used::Surely || !self.memory.ends_at(end.address, holder) {
             return false;
         }
-        end.back || self.ends_range_of(place, pointers, holder)
+        end.used == Used::Before || self.ends_range_of(place, pointers, holder)
     }
 
     /// The same for a pointer to where a live block ends.
@@ -948,7 +948,7 @@ impl Engine {
         for touch in touched {
             self.touch_from(id, access, touch, reported, found);
             if self.host_uses.is_some() {
-                self.note_touch(access, touch, 0);
+                self.note_touch(access, touch, Element::default());
             }
         }
     }

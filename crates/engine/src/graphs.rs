@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
-use streamcheck_model::{Call, Handle, MemoryKind, Mode, NameId, NodeWork, Pointer, Region};
+use streamcheck_model::{
+    Call, Element, Handle, MemoryKind, Mode, NameId, NodeWork, Pointer, Region, Used,
+};
 
 use crate::engine::Engine;
 use crate::memory::Allocation;
@@ -38,7 +40,7 @@ pub(crate) struct NodeTouch {
     pub(crate) mode: Mode,
     pub(crate) bound: Bound,
     /// Of a pointer: see [`Pointer::element`].
-    pub(crate) element: u8,
+    pub(crate) element: Element,
 }
 
 /// Which sort of node touches memory.
@@ -474,7 +476,7 @@ impl Engine {
             footprint,
             mode,
             bound: self.bind(graph, footprint.address()),
-            element: 0,
+            element: Element::default(),
         }
     }
 
@@ -824,13 +826,13 @@ fn ends_inside(graph: &Graph, place: usize, pointers: &[Pointer]) -> bool {
     let ends = |allocation: &&GraphAllocation| {
         allocation.address.checked_add(allocation.size) == Some(end.address)
     };
-    if end.sure && !end.back {
+    if end.used == Used::Surely {
         return false;
     }
     let Some(before) = graph.allocations.iter().rfind(ends) else {
         return false;
     };
     let within = |begin: &Pointer| (before.address..end.address).contains(&begin.address);
-    end.back
+    end.used == Used::Before
         || end.mode != Mode::Write && place.checked_sub(1).is_some_and(|p| within(&pointers[p]))
 }

@@ -4,7 +4,7 @@
 //! An operation's uses are put down as it is taken in, and only where somebody asked for
 //! them ([`Engine::watch_host`]).
 
-use streamcheck_model::{Call, MemoryKind, Mode, Pointer, Region};
+use streamcheck_model::{Call, Element, MemoryKind, Mode, Pointer, Region};
 
 use crate::clock::Epoch;
 use crate::engine::{Engine, Touch};
@@ -21,8 +21,8 @@ pub struct HostUse {
     pub region: Region,
     /// A kernel does it, and how far it reaches is not known.
     pub pointer: bool,
-    /// Bytes of one element of what the pointer points to; 0 if that is not known.
-    pub element: u8,
+    /// What the kernel uses from the pointer on.
+    pub element: Element,
     /// First byte and bytes of the allocation or registration.
     pub block: (u64, u64),
     /// How that was obtained.
@@ -76,7 +76,7 @@ impl Engine {
 
     /// Puts down what an operation that is no kernel, or a node of a launched graph, does.
     #[cold]
-    pub(crate) fn note_touch(&mut self, access: Access, touch: &Touch, element: u8) {
+    pub(crate) fn note_touch(&mut self, access: Access, touch: &Touch, element: Element) {
         let block = self.memory.find(touch.footprint.address());
         self.note(access, touch, element, block);
     }
@@ -116,7 +116,7 @@ impl Engine {
         }
     }
 
-    fn note(&mut self, access: Access, touch: &Touch, element: u8, block: Option<BlockId>) {
+    fn note(&mut self, access: Access, touch: &Touch, element: Element, block: Option<BlockId>) {
         if touch.signals || touch.over || access.op.order_unknown {
             return;
         }

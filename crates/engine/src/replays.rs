@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
-use streamcheck_model::{Call, FreeKind, Handle, MemoryKind, Mode, NodeWork, StackId, StreamRef};
+use streamcheck_model::{
+    Call, Element, FreeKind, Handle, MemoryKind, Mode, NodeWork, StackId, StreamRef,
+};
 
 use crate::clock::Frontier;
 use crate::engine::{Engine, Touch, push_once};
@@ -29,7 +31,7 @@ struct ExecTouch {
     sort: Sort,
     possible: bool,
     /// Of a pointer: bytes of what it points to, or 0.
-    element: u8,
+    element: Element,
     /// The first node that does so.
     node: OpRef,
 }

@@ -7,7 +7,7 @@ use streamcheck_engine::{Engine, Finding, HostUse, Level, Levels, RULES, RuleCod
 use streamcheck_model::{
     Action, BatchCopy, Call, Condition, ContextId, DeviceId, Direction, Flag, FreeKind, Handle,
     HostMemory, MemoryKind, Mode, NameId, NodeWork, Operation, Outcome, Pointer, Region,
-    SourceOrder, StackId, StreamRef, ThreadId,
+    SourceOrder, StackId, StreamRef, ThreadId, Used,
 };
 
 fn number() -> impl Strategy<Value = u64> {
@@ -112,17 +112,19 @@ fn rarer_action() -> impl Strategy<Value = Action> {
     ]
 }
 
+fn used() -> impl Strategy<Value = Used> {
+    prop::sample::select(vec![Used::Perhaps, Used::Surely, Used::Before])
+}
+
 /// What nodes do.
 fn work() -> impl Strategy<Value = NodeWork> {
-    let pointer =
-        (number(), any::<bool>(), any::<bool>()).prop_map(|(address, read, back)| Pointer {
-            address,
-            mode: if read { Mode::Read } else { Mode::Write },
-            shift: 0,
-            sure: false,
-            back,
-            element: 0,
-        });
+    let pointer = (number(), any::<bool>(), used()).prop_map(|(address, read, used)| Pointer {
+        address,
+        mode: if read { Mode::Read } else { Mode::Write },
+        shift: 0,
+        used,
+        element: streamcheck_model::Element::default(),
+    });
     prop_oneof![
         4 => prop::collection::vec(pointer, 0..4).prop_map(|pointers| NodeWork::Kernel {
             kernel: NameId(5),
@@ -223,20 +225,15 @@ fn action() -> impl Strategy<Value = Action> {
         Mode::Unknown,
         Mode::Doubtful,
     ];
-    let pointer = (
-        number(),
-        select(modes),
-        0..3u32,
-        any::<bool>(),
-        any::<bool>(),
-    )
-        .prop_map(|(address, mode, shift, sure, back)| Pointer {
-            address,
-            mode,
-            shift,
-            sure,
-            back,
-            element: 0,
+    let pointer =
+        (number(), select(modes), 0..3u32, used()).prop_map(|(address, mode, shift, used)| {
+            Pointer {
+                address,
+                mode,
+                shift,
+                used,
+                element: streamcheck_model::Element::default(),
+            }
         });
     prop_oneof![
         (event.clone(), any::<bool>())
@@ -520,9 +517,8 @@ proptest! {
                     address: region.address,
                     mode: if writes { Mode::Write } else { Mode::Read },
                     shift: 0,
-                    sure: true,
-                    back: false,
-                    element: 4,
+                    used: streamcheck_model::Used::Surely,
+                    element: streamcheck_model::Element::new(streamcheck_model::Per::Thread, 0, 4),
                 }]),
                 layout_known: true,
             },

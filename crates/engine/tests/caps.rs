@@ -82,9 +82,8 @@ impl Program {
             address,
             mode: Mode::Write,
             shift: 0,
-            sure: false,
-            back: false,
-            element: 0,
+            used: streamcheck_model::Used::Perhaps,
+            element: streamcheck_model::Element::default(),
         };
         self.make(
             thread,

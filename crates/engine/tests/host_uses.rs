@@ -2,7 +2,7 @@
 
 use streamcheck_engine::{Engine, HostUse, Levels};
 use streamcheck_model::text::Program;
-use streamcheck_model::{Action, MemoryKind, Operation};
+use streamcheck_model::{Action, Element, MemoryKind, Operation, Per};
 
 /// Runs a program line by line; the uses that each told, and which of all are over at its end.
 struct Run {
@@ -193,12 +193,12 @@ fn a_use_tells_its_block_and_its_element() {
     for operation in program.operations() {
         let mut operation: Operation = operation.clone();
         if let Action::Launched { pointers, .. } = &mut operation.action {
-            pointers[0].element = 16;
+            pointers[0].element = Element::new(Per::Unknown, 0, 16);
         }
         engine.apply(&operation);
     }
     let used = engine.take_host_uses()[0];
-    assert_eq!((used.element, used.kind), (16, MemoryKind::Pinned));
+    assert_eq!((used.element.bytes(), used.kind), (16, MemoryKind::Pinned));
     assert_eq!(
         (used.region.address - used.block.0, used.block.1),
         (64, 8192)

@@ -218,9 +218,8 @@ impl Run {
                 address: self.pick(block)?.1 + offset,
                 mode,
                 shift: 0,
-                sure: false,
-                back: false,
-                element: 0,
+                used: streamcheck_model::Used::Perhaps,
+                element: streamcheck_model::Element::default(),
             })
         };
         pointers.iter().filter_map(pointer).collect()

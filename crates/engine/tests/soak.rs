@@ -570,9 +570,8 @@ fn pointer(address: u64, mode: Mode) -> Pointer {
         address,
         mode,
         shift: 0,
-        sure: true,
-        back: false,
-        element: 0,
+        used: streamcheck_model::Used::Surely,
+        element: streamcheck_model::Element::default(),
     }
 }
 

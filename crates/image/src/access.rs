@@ -16,6 +16,10 @@ use petgraph::algo::kosaraju_scc;
 use petgraph::graph::DiGraph;
 
 use crate::Param;
+use crate::index::{Indices, Spread};
+use crate::instruction::{
+    Instruction, instructions, is_negative, is_strong, names, place, size_of,
+};
 use crate::ptx::Entry;
 
 /// Ways of using an address.
@@ -45,6 +49,25 @@ pub struct Access {
     pub back: bool,
     /// Parameters that are added to it: with other values it means another place.
     pub shifts: Vec<Param>,
+    /// What from it on is read at least; `None` where nothing is.
+    pub read: Option<Spread>,
+    /// What is written.
+    pub written: Option<Spread>,
+}
+
+impl Access {
+    fn note_spread(&mut self, spread: Spread, note: impl Fn(&mut Uses)) {
+        let mut uses = Uses::default();
+        note(&mut uses);
+        for (used, known) in [
+            (uses.reads, &mut self.read),
+            (uses.writes, &mut self.written),
+        ] {
+            if used {
+                *known = Some(known.map_or(spread, |known| known.join(spread)));
+            }
+        }
+    }
 }
 
 /// By the slot's place in the parameter buffer, in bytes, and whether parameters are added to
@@ -137,17 +160,6 @@ impl Value {
     }
 }
 
-/// An instruction: its name without modifiers, the whole, and its operands.
-struct Instruction<'a> {
-    name: &'a str,
-    full: &'a str,
-    operands: Vec<&'a str>,
-    /// The predicate under which alone it is executed.
-    guard: Option<&'a str>,
-    /// The labels before it.
-    labels: Vec<&'a str>,
-}
-
 /// What `entry` does with its parameters; `None` where that is not understood, or where it
 /// uses none at all, as code for another architecture may be left empty.
 pub(crate) fn accesses(entry: &Entry<'_>) -> Option<Accesses> {
@@ -158,10 +170,13 @@ pub(crate) fn accesses(entry: &Entry<'_>) -> Option<Accesses> {
         .as_ref()
         .filter(|_| entry.body.len() <= LONGEST)?;
     let instructions: Vec<Instruction<'_>> = instructions(entry.body).collect();
+    let params = params.iter().map(|(name, param)| (*name, *param)).collect();
+    let cycles = cycles(&instructions);
     let mut kernel = Kernel {
-        params: params.iter().map(|(name, param)| (*name, *param)).collect(),
+        indices: Indices::of(&instructions, &params, &cycles),
+        params,
         registers: HashMap::new(),
-        cycles: cycles(&instructions),
+        cycles,
         addresses: BTreeSet::new(),
         found: BTreeMap::new(),
         sides: HashMap::new(),
@@ -195,6 +210,7 @@ struct Kernel<'a> {
     registers: HashMap<&'a str, Value>,
     /// Registers that depend on themselves, by the loop that they are of.
     cycles: HashMap<&'a str, usize>,
+    indices: Indices<'a>,
     /// Slots that are taken for addresses (`cvta`).
     addresses: BTreeSet<Slot>,
     found: Accesses,
@@ -449,14 +465,14 @@ impl<'a> Kernel<'a> {
                 }
             }
             ("ld" | "ldu", [_, place, ..]) => {
-                self.touch(place, arm, |uses| match strong {
+                self.touch(place, arm, instruction, |uses| match strong {
                     true => uses.polls = true,
                     false => uses.reads = true,
                 });
             }
             ("st", [place, value, ..]) => {
                 if !instruction.full.starts_with("st.param") {
-                    self.touch(place, arm, |uses| match strong {
+                    self.touch(place, arm, instruction, |uses| match strong {
                         true => uses.updates = true,
                         false => uses.writes = true,
                     });
@@ -465,12 +481,12 @@ impl<'a> Kernel<'a> {
                 self.escape(&value);
             }
             ("atom", [_, place, rest @ ..]) | ("red", [place, rest @ ..]) => {
-                self.touch(place, arm, |uses| uses.updates = true);
+                self.touch(place, arm, instruction, |uses| uses.updates = true);
                 let value = self.joined(rest);
                 self.escape(&value);
             }
             ("cp", [_, place, ..]) if instruction.full.starts_with("cp.async.c") => {
-                self.touch(place, arm, |uses| uses.reads = true);
+                self.touch(place, arm, instruction, |uses| uses.reads = true);
             }
             ("cp", _) if instruction.full.starts_with("cp.async.") && operands.len() < 2 => {}
             (name, _) if UNDERSTOOD.contains(&name) => {}
@@ -494,7 +510,13 @@ impl<'a> Kernel<'a> {
     }
 
     /// Notes an access by the address in `[register+16]`.
-    fn touch(&mut self, place: &str, arm: Option<Arm>, note: impl Fn(&mut Uses)) {
+    fn touch(
+        &mut self,
+        place: &str,
+        arm: Option<Arm>,
+        instruction: &Instruction<'_>,
+        note: impl Fn(&mut Uses),
+    ) {
         let mut value = self.value(place);
         value.less |= place.contains("+-") && value.leads_back();
         let wide: Vec<Slot> = value
@@ -516,8 +538,13 @@ impl<'a> Kernel<'a> {
         let bases = if known.is_empty() { &wide } else { &known };
         let shifts = |slot: &&Slot, part: &Part| *part == Part::Shift && !bases.contains(slot);
         let shifted = value.slots.iter().any(|(slot, part)| shifts(&slot, part));
+        let spread = match (bases.len(), self.indices.spread(place, instruction.full)) {
+            (1, spread) => spread,
+            _ => Spread::default(),
+        };
         for base in bases {
             let access = self.found.entry((base.0, shifted)).or_default();
+            access.note_spread(spread, &note);
             note(&mut access.perhaps);
             match arm {
                 _ if bases.len() > 1 => {}
@@ -626,21 +653,6 @@ fn cycles<'a>(instructions: &[Instruction<'a>]) -> HashMap<&'a str, usize> {
     cycles
 }
 
-/// Whether an operand is a negative number.
-fn is_negative(operand: &str) -> bool {
-    operand
-        .strip_prefix('-')
-        .is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
-}
-
-/// Whether a load or store is *strong*: made to meet others at the same time (PTX ISA,
-/// "Memory Consistency Model").
-fn is_strong(instruction: &Instruction<'_>) -> bool {
-    let strong = ["volatile", "relaxed", "acquire", "release", "mmio"];
-    let mut modifiers = instruction.full.split('.');
-    modifiers.any(|modifier| strong.contains(&modifier))
-}
-
 /// Special registers that differ from thread to thread, and begin at 0.
 const VARYING: &[&str] = &[
     "tid",
@@ -737,99 +749,6 @@ const UNDERSTOOD: &[&str] = &[
     "wgmma",
     "xor",
 ];
-
-/// The instructions of a kernel's body, in the order of the text.
-fn instructions(body: &str) -> impl Iterator<Item = Instruction<'_>> {
-    let mut labels = Vec::new();
-    body.split(';').filter_map(move |statement| {
-        let mut text = statement;
-        let mut guard = None;
-        loop {
-            text = text.trim_start_matches(|letter: char| {
-                letter.is_whitespace() || matches!(letter, '{' | '}')
-            });
-            if text.starts_with(".loc") || text.starts_with(".file") {
-                text = text.split_once('\n')?.1;
-            } else if let Some(rest) = text.strip_prefix('@') {
-                let (predicate, rest) = rest.split_once(char::is_whitespace)?;
-                guard = Some(predicate);
-                text = rest;
-            } else if let Some((label, rest)) = text.split_once(':')
-                && label
-                    .chars()
-                    .all(|letter| letter.is_alphanumeric() || matches!(letter, '_' | '$' | '%'))
-            {
-                labels.push(label);
-                text = rest;
-            } else {
-                break;
-            }
-        }
-        let (full, operands) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-        let name = full.split('.').next().unwrap_or_default();
-        // Directives begin with a dot.
-        (!name.is_empty()).then(|| Instruction {
-            name,
-            full,
-            operands: split_operands(operands),
-            guard,
-            labels: std::mem::take(&mut labels),
-        })
-    })
-}
-
-/// The operands between commas outside of braces, brackets and parentheses.
-fn split_operands(text: &str) -> Vec<&str> {
-    let (mut operands, mut depth, mut start) = (Vec::new(), 0i32, 0);
-    for (at, letter) in text.char_indices() {
-        match letter {
-            '{' | '[' | '(' => depth += 1,
-            '}' | ']' | ')' => depth -= 1,
-            ',' if depth == 0 => {
-                operands.push(text[start..at].trim());
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    let last = text[start..].trim();
-    if !last.is_empty() {
-        operands.push(last);
-    }
-    operands
-}
-
-/// The registers and symbols in an operand.
-fn names(operand: &str) -> impl Iterator<Item = &str> {
-    operand
-        .split(|letter: char| {
-            letter.is_whitespace()
-                || matches!(
-                    letter,
-                    ',' | '{' | '}' | '[' | ']' | '(' | ')' | '+' | '!' | '|'
-                )
-        })
-        .filter(|name| {
-            name.starts_with(|first: char| {
-                first.is_alphabetic() || matches!(first, '%' | '_' | '$')
-            })
-        })
-}
-
-/// Symbol and offset of `[symbol+8]`; no offset where it is not a number.
-fn place(operand: &str) -> (&str, Option<usize>) {
-    let inner = operand.trim_start_matches('[').trim_end_matches(']').trim();
-    match inner.split_once('+') {
-        Some((name, offset)) => (name.trim(), offset.trim().parse().ok()),
-        None => (inner, Some(0)),
-    }
-}
-
-/// Bytes of one element, from the type at the end of `ld.param.v2.u64`.
-fn size_of(full: &str) -> Option<usize> {
-    let bits = full.rsplit('.').next()?.get(1..)?.parse::<usize>().ok()?;
-    (bits % 8 == 0).then_some(bits / 8)
-}
 
 #[cfg(test)]
 mod tests {

@@ -16,11 +16,14 @@ mod access;
 mod bytes;
 mod cubin;
 mod fatbin;
+mod index;
+mod instruction;
 mod locate;
 mod ptx;
 
 pub use access::{Access, Accesses, Uses};
 pub use fatbin::{Architectures, Packed, Part, Reader, containers, holds_text, text_that_runs};
+pub use index::{Per, Spread};
 pub use locate::{Found, Memory, locate};
 
 use std::collections::BTreeMap;

@@ -41,9 +41,8 @@ impl Calls {
                 address: 0x7f00_0000_0000 + (first + i) * 4096,
                 mode: Mode::Write,
                 shift: 0,
-                sure: false,
-                back: false,
-                element: 0,
+                used: streamcheck_model::Used::Perhaps,
+                element: streamcheck_model::Element::default(),
             })
             .collect();
         let action = Action::Launched {

@@ -23,8 +23,8 @@ pub use identity::{
     ContextId, DeviceId, Handle, INTERPRETED, NameId, StackId, StreamRef, ThreadId,
 };
 pub use memory::{
-    BatchCopy, Condition, Direction, Flag, FreeKind, HostMemory, MemoryKind, Mode, Pointer, Region,
-    SourceOrder,
+    BatchCopy, Condition, Direction, Element, Flag, FreeKind, HostMemory, MemoryKind, Mode, Per,
+    Pointer, Region, SourceOrder, Used,
 };
 pub use names::Names;
 pub use operation::{Action, Call, FUNCTION_RETURN, HOST_READ, HOST_WRITE, Operation, Outcome};

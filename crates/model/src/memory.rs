@@ -168,13 +168,102 @@ pub struct Pointer {
     /// 0 where the kernel begins at the address itself. Else the kernel adds parameters
     /// to it, and this tells their values apart.
     pub shift: u32,
-    /// The kernel's code is known to use it.
-    pub sure: bool,
-    /// The kernel's code may use what lies before it, so that it may be the end of that.
-    pub back: bool,
-    /// Bytes of one element by the kernel's signature (`float*`: 4, `float4*`: 16); 0 if
+    /// Whether it is used.
+    pub used: Used,
+    /// What the kernel uses from there on.
+    pub element: Element,
+}
+
+/// What a kernel's code is known to do with a [`Pointer`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Used {
+    /// Nothing is known.
+    #[default]
+    Perhaps,
+    /// It uses what lies there.
+    Surely,
+    /// It may use what lies before, so that this may be the end of that.
+    Before,
+}
+
+/// What a kernel uses of the memory from a pointer on: elements, one after the other.
+///
+/// Two bytes, as launches have many of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Element(u16);
+
+impl Element {
+    const MOST_BYTES: u16 = 127;
+    const MOST_FIRST: u16 = 63;
+
+    /// Elements of so many bytes, or 127; 0 if that is not known. The first begins so many
+    /// bytes behind the pointer. Where that is too far to be told, nothing is.
+    #[must_use]
+    pub fn new(per: Per, first: usize, bytes: usize) -> Self {
+        let bits = |number: usize, most: u16| u16::try_from(number).map_or(most, |n| n.min(most));
+        let bytes = bits(bytes, Self::MOST_BYTES);
+        let (per, first, bytes) = match u16::try_from(first) {
+            Ok(first) if first <= Self::MOST_FIRST => (per, first, bytes),
+            _ => (Per::Nowhere, 0, bytes),
+        };
+        Self(bytes | first << 7 | (per as u16) << 13)
+    }
+
+    /// The same, of [`Element::word`].
+    #[must_use]
+    pub fn of_word(word: u16) -> Self {
+        Self(word)
+    }
+
+    /// All of it in one number.
+    #[must_use]
+    pub fn word(self) -> u16 {
+        self.0
+    }
+
+    /// Bytes of one, by the kernel's code or its signature (`float*`: 4, `float4*`: 16); 0 if
     /// that is not known.
-    pub element: u8,
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        (self.0 & Self::MOST_BYTES).into()
+    }
+
+    /// How many bytes behind the pointer the first begins.
+    #[must_use]
+    pub fn first(self) -> u64 {
+        (self.0 >> 7 & Self::MOST_FIRST).into()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn per(self) -> Per {
+        match self.0 >> 13 {
+            1 => Per::Launch,
+            2 => Per::Block,
+            3 => Per::Lane,
+            4 => Per::Thread,
+            5 => Per::Nowhere,
+            _ => Per::Unknown,
+        }
+    }
+}
+
+/// For what of a launch there is one [`Element`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Per {
+    /// That is not known.
+    #[default]
+    Unknown,
+    /// For the whole: all threads use the same.
+    Launch,
+    /// For each block.
+    Block,
+    /// For each thread of a block: all blocks use the same.
+    Lane,
+    /// For each thread.
+    Thread,
+    /// Where it is used is known, but too far away to be told here.
+    Nowhere,
 }
 
 /// The bytes that a copy or fill touches: `rows` runs of `width` bytes, each

@@ -5,8 +5,8 @@ use core::hash::Hasher as _;
 
 use rustc_hash::FxHasher;
 use smallvec::SmallVec;
-use streamcheck_image::{Access, Accesses, Param, Uses};
-use streamcheck_model::{Mode, Pointer};
+use streamcheck_image::{self as code, Access, Accesses, Param, Uses};
+use streamcheck_model::{Element, Mode, Per, Pointer, Used};
 
 /// Where parameters lie, and what is done with them.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,12 +29,10 @@ struct SlotPlace {
 struct Slot {
     place: SlotPlace,
     mode: Mode,
-    /// Whether the kernel was seen to use it, rather than to pass it on.
-    sure: bool,
-    /// Whether it may use what lies before.
-    back: bool,
+    used: Used,
     /// What the kernel adds to it.
     shifts: Box<[SlotPlace]>,
+    element: Element,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +89,11 @@ impl Parameters {
 }
 
 impl Parameter {
+    /// What is used through it, as far as its type tells.
+    fn whole(&self) -> Element {
+        Element::new(Per::Unknown, 0, self.element.into())
+    }
+
     /// How far into it its slots are, each of which is aligned where the parameter buffer
     /// puts it.
     fn slots(&self) -> impl Iterator<Item = usize> {
@@ -126,9 +129,8 @@ pub(crate) struct Planned {
     pub(crate) parameter: u16,
     pub(crate) offset: u16,
     pub(crate) mode: Mode,
-    pub(crate) sure: bool,
-    pub(crate) back: bool,
-    pub(crate) element: u8,
+    pub(crate) used: Used,
+    pub(crate) element: Element,
 }
 
 impl Planned {
@@ -149,8 +151,7 @@ impl Planned {
             address,
             mode: self.mode,
             shift: 0,
-            sure: self.sure,
-            back: self.back,
+            used: self.used,
             element: self.element,
         })
     }
@@ -178,9 +179,8 @@ impl Layout {
                         mode: slot.mode,
                         // SAFETY: the caller's promise.
                         shift: unsafe { self.shift(parameters, &slot.shifts) },
-                        sure: slot.sure,
-                        back: slot.back,
-                        element: self.parameters[slot.place.parameter].element,
+                        used: slot.used,
+                        element: slot.element,
                     });
                 }
             }
@@ -210,9 +210,8 @@ impl Layout {
                         address: value,
                         mode: parameter.mode,
                         shift: 0,
-                        sure: false,
-                        back: false,
-                        element: parameter.element,
+                        used: Used::Perhaps,
+                        element: parameter.whole(),
                     });
                 }
             }
@@ -248,14 +247,13 @@ impl Layout {
     /// their values.
     pub(crate) fn plan(&self) -> Option<SmallVec<[Planned; MOST_PLANNED]>> {
         let mut plan = SmallVec::new();
-        let mut add = |parameter: usize, offset: usize, mode, sure, back| {
+        let mut add = |parameter: usize, offset: usize, mode, used, element| {
             plan.push(Planned {
                 parameter: parameter.try_into().ok()?,
                 offset: offset.try_into().ok()?,
                 mode,
-                sure,
-                back,
-                element: self.parameters[parameter].element,
+                used,
+                element,
             });
             Some(())
         };
@@ -268,7 +266,7 @@ impl Layout {
                     let SlotPlace {
                         parameter, offset, ..
                     } = slot.place;
-                    add(parameter, offset, slot.mode, slot.sure, slot.back)?;
+                    add(parameter, offset, slot.mode, slot.used, slot.element)?;
                 }
             }
             None => {
@@ -277,7 +275,13 @@ impl Layout {
                         return None;
                     }
                     for slot in parameter.slots() {
-                        add(index, slot, parameter.mode, false, false)?;
+                        add(
+                            index,
+                            slot,
+                            parameter.mode,
+                            Used::Perhaps,
+                            parameter.whole(),
+                        )?;
                     }
                 }
             }
@@ -360,11 +364,18 @@ impl Layout {
                     .map(|shift| self.place(shift.offset, shift.size));
                 places.collect()
             };
+            let parameter = &self.parameters[place.parameter];
+            let mode = mode_of_access(access, parameter.mode);
             Some(Slot {
                 place,
-                mode: mode_of_access(access, self.parameters[place.parameter].mode),
-                sure: !access.escapes && access.surely != Uses::default(),
-                back: access.back,
+                mode,
+                element: element_of_access(access, mode, parameter),
+                // What it passes on it may use or not.
+                used: match access.surely {
+                    _ if access.back => Used::Before,
+                    surely if !access.escapes && surely != Uses::default() => Used::Surely,
+                    _ => Used::Perhaps,
+                },
                 shifts: shifts?,
             })
         };
@@ -497,6 +508,27 @@ fn mode_of_access(access: &Access, stated: Mode) -> Mode {
     }
 }
 
+/// What is used through a pointer that is used in this mode.
+fn element_of_access(access: &Access, mode: Mode, stated: &Parameter) -> Element {
+    let spread = match mode {
+        _ if access.escapes => None,
+        Mode::Read => access.read,
+        _ => access.written,
+    };
+    let Some(spread) = spread else {
+        return stated.whole();
+    };
+    let per = match spread.per {
+        code::Per::Unknown if stated.element != 0 => return stated.whole(),
+        code::Per::Unknown => Per::Unknown,
+        code::Per::Launch => Per::Launch,
+        code::Per::Block => Per::Block,
+        code::Per::Lane => Per::Lane,
+        code::Per::Thread => Per::Thread,
+    };
+    Element::new(per, spread.first.into(), spread.bytes.into())
+}
+
 /// What the values in a parameter are, as far as its size tells.
 pub(super) fn mode_of(size: usize) -> Mode {
     // PyTorch's TensorListMetadata, which takes up most of the 4 KiB that parameters
@@ -575,7 +607,7 @@ mod tests {
         let layout = Layout::from_sizes([8, 8].into_iter())
             .with_modes(&["double*".to_owned(), "int".to_owned()]);
         let plan = layout.plan().expect("it is short");
-        assert_eq!((plan[0].element, plan[1].element), (8, 0));
+        assert_eq!((plan[0].element.bytes(), plan[1].element.bytes()), (8, 0));
     }
 
     #[test]

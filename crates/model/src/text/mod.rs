@@ -78,9 +78,9 @@ use std::collections::HashMap;
 use smallvec::SmallVec;
 
 use crate::{
-    Action, Call, ContextId, DeviceId, Direction, FreeKind, HOST_READ, HOST_WRITE, Handle,
+    Action, Call, ContextId, DeviceId, Direction, Element, FreeKind, HOST_READ, HOST_WRITE, Handle,
     HostMemory, MemoryKind, Mode, Names, Operation, Outcome, Pointer, Region, StackId, StreamRef,
-    ThreadId,
+    ThreadId, Used,
 };
 use line::Line;
 
@@ -713,13 +713,12 @@ impl State {
                 Some(("doubtful", word)) => (Mode::Doubtful, word),
                 Some(_) => return Err(line.wrong(expected)),
             };
-            let (word, back) = match word.strip_suffix('<') {
-                Some(word) => (word, true),
-                None => (word, false),
-            };
-            let (word, sure) = match word.strip_suffix('!') {
-                Some(word) => (word, true),
-                None => (word, false),
+            let (word, used) = if let Some(word) = word.strip_suffix('<') {
+                (word, Used::Before)
+            } else if let Some(word) = word.strip_suffix('!') {
+                (word, Used::Surely)
+            } else {
+                (word, Used::Perhaps)
             };
             let (word, shift) = match word.split_once('@') {
                 Some((word, shift)) => (word, shift.parse().map_err(|_| line.wrong(expected))?),
@@ -730,9 +729,8 @@ impl State {
                     address,
                     mode,
                     shift,
-                    sure,
-                    back,
-                    element: 0,
+                    used,
+                    element: Element::default(),
                 }),
                 _ => return Err(line.wrong(expected)),
             }

@@ -4,7 +4,7 @@
 //! readable after the program was killed.
 //!
 //! ```text
-//! streamcheck trace 4 1f0c9a3e\n      magic, format version, CRC-32 of the next line
+//! streamcheck trace 5 1f0c9a3e\n      magic, format version, CRC-32 of the next line
 //! {"tool":{…},"process":{…},…}  \n    the header, JSON in one line, filled up to a multiple of 8
 //! number u64 | length u32 | crc u32   the journal's head; numbers are little-endian
 //! …                                   the journal: as many bytes as the header's `journal` says
@@ -65,7 +65,7 @@ pub use tables::Tables;
 pub use writer::{Stopped, Writer};
 
 /// The format's version. It goes up with every change of `schema.json`.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// How the first line starts.
 const MAGIC: &str = "streamcheck trace ";

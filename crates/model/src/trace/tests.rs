@@ -6,9 +6,9 @@ use serde_reflection::{Samples, Tracer, TracerConfig};
 use super::entry::{Borrowed, Entry};
 use super::*;
 use crate::{
-    Action, BatchCopy, Call, Condition, ContextId, DeviceId, Direction, Flag, FreeKind, Handle,
-    HostMemory, MemoryKind, Mode, NameId, Names, NodeWork, Operation, Outcome, Pointer, Region,
-    SourceOrder, StackId, StreamRef, ThreadId,
+    Action, BatchCopy, Call, Condition, ContextId, DeviceId, Direction, Element, Flag, FreeKind,
+    Handle, HostMemory, MemoryKind, Mode, NameId, Names, NodeWork, Operation, Outcome, Per,
+    Pointer, Region, SourceOrder, StackId, StreamRef, ThreadId, Used,
 };
 
 /// The schema that the types have now, for `schema.json`.
@@ -28,6 +28,7 @@ fn schema() -> String {
         FreeKind,
         HostMemory,
         Mode,
+        Used,
         Direction,
         Outcome,
         Flag,
@@ -100,7 +101,15 @@ fn region() -> impl Strategy<Value = Region> {
 
 fn pointer() -> impl Strategy<Value = Pointer> {
     (
-        any::<(u64, u32, bool, bool, u8)>(),
+        any::<(u64, u32, u8, u8)>(),
+        prop_oneof![Just(Used::Perhaps), Just(Used::Surely), Just(Used::Before)],
+        prop_oneof![
+            Just(Per::Unknown),
+            Just(Per::Launch),
+            Just(Per::Block),
+            Just(Per::Lane),
+            Just(Per::Thread)
+        ],
         prop_oneof![
             Just(Mode::Read),
             Just(Mode::Write),
@@ -109,14 +118,15 @@ fn pointer() -> impl Strategy<Value = Pointer> {
             Just(Mode::Doubtful)
         ],
     )
-        .prop_map(|((address, shift, sure, back, element), mode)| Pointer {
-            address,
-            mode,
-            shift,
-            sure,
-            back,
-            element,
-        })
+        .prop_map(
+            |((address, shift, bytes, first), used, per, mode)| Pointer {
+                address,
+                mode,
+                shift,
+                used,
+                element: Element::new(per, first.into(), bytes.into()),
+            },
+        )
 }
 
 fn handle() -> impl Strategy<Value = Handle> {
@@ -731,7 +741,7 @@ fn the_header_is_text_that_says_what_follows() {
     let bytes = written(256 << 10, &[], true);
     let mut lines = bytes.split(|&byte| byte == b'\n');
     let first = std::str::from_utf8(lines.next().unwrap()).unwrap();
-    assert!(first.starts_with("streamcheck trace 4 "), "{first}");
+    assert!(first.starts_with("streamcheck trace 5 "), "{first}");
     let header: serde_json::Value = serde_json::from_slice(lines.next().unwrap()).unwrap();
     assert_eq!(header["process"]["pid"], 4711);
     assert_eq!(header["tool"]["name"], "streamcheck");
@@ -938,9 +948,8 @@ fn loops_take_a_few_bytes_an_operation() {
                 address: 0x7f00_0000_0000 + (number * 4 + i) * 4096,
                 mode: Mode::Write,
                 shift: 0,
-                sure: false,
-                back: false,
-                element: 0,
+                used: Used::Perhaps,
+                element: Element::default(),
             })
             .collect(),
         layout_known: true,
