@@ -375,6 +375,15 @@ impl Guard {
         missed: &mut SmallVec<[Missed; 2]>,
     ) -> Result<(), String> {
         let start = used.region.address;
+        let mut miss = |what| {
+            if missed.len() < 8 {
+                missed.push((what, start));
+            }
+        };
+        if used.unknown {
+            miss("guard-unknown-use");
+            return Ok(());
+        }
         let bytes = if used.pointer {
             let end = used.block.0.saturating_add(used.block.1);
             let start = start.saturating_add(used.element.first());
@@ -387,11 +396,6 @@ impl Guard {
             return Ok(());
         }
         let pages = self.own_pages(&used, bytes);
-        let mut miss = |what| {
-            if missed.len() < 8 {
-                missed.push((what, start));
-            }
-        };
         if pages.0 > bytes.0 || pages.1 < bytes.1 {
             miss("guard-partial-page");
         }

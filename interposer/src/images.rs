@@ -23,8 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::{FxHashMap, FxHasher};
 use streamcheck_image::{
-    Accesses, Found, Kernels, Memory, Packed, Param, Part, Reader, holds_text, locate,
-    text_that_runs,
+    Code, Found, Kernels, Memory, Packed, Param, Part, Reader, holds_text, locate, text_that_runs,
 };
 
 use crate::room::with_room;
@@ -164,7 +163,7 @@ struct Progress {
     kernels: Kernels,
     done: bool,
     /// What the code of kernels does, as far as it was asked for and says anything.
-    accesses: FxHashMap<Box<str>, Option<Accesses>>,
+    code: FxHashMap<Box<str>, Option<Code>>,
 }
 
 /// This process's memory.
@@ -274,24 +273,24 @@ impl Image {
     }
 
     /// What the code of the kernel `name` does with its pointers.
-    fn accesses(&self, name: &str) -> Option<Accesses> {
+    fn code(&self, name: &str) -> Option<Code> {
         if let Ok(progress) = self.progress.try_lock()
-            && let Some(known) = progress.accesses.get(name)
+            && let Some(known) = progress.code.get(name)
         {
             return known.clone();
         }
-        let found = self.read_accesses(name)?;
+        let found = self.read_code(name)?;
         if let Ok(mut progress) = self.progress.try_lock() {
-            if progress.accesses.len() >= MOST_KERNELS {
-                progress.accesses.clear();
+            if progress.code.len() >= MOST_KERNELS {
+                progress.code.clear();
             }
-            progress.accesses.insert(name.into(), found.clone());
+            progress.code.insert(name.into(), found.clone());
         }
         found
     }
 
     /// The same, read from its text; `None` if the image is there no longer.
-    fn read_accesses(&self, name: &str) -> Option<Option<Accesses>> {
+    fn read_code(&self, name: &str) -> Option<Option<Code>> {
         tracing::debug!("the code of kernel {name} is looked for");
         let capability = capability();
         let chosen = self.with_bytes(|image| text_that_runs(image, capability, LONGEST_TEXT))?;
@@ -300,13 +299,13 @@ impl Image {
         };
         let of = (self.number, part);
         if let Some(text) = known_text(of) {
-            return Some(Part::Ptx(text.as_ref().into()).accesses(name));
+            return Some(Part::Ptx(text.as_ref().into()).code(name));
         }
         let place = Cell::new(0);
         let is_chosen = |_: &Packed<'_>| place.replace(place.get() + 1) == part;
         let packed = self.next(&mut Reader::default(), is_chosen)?;
         let opened = packed.and_then(Packed::open);
-        let found = opened.as_ref().and_then(|part| part.accesses(name));
+        let found = opened.as_ref().and_then(|part| part.code(name));
         if let Some(Part::Ptx(Cow::Owned(text))) = opened {
             keep_text(of, text.into());
         }
@@ -723,9 +722,9 @@ pub(crate) unsafe fn layout(function: u64, wrapper: u64, name: Option<&str>) -> 
 ///
 /// # Safety
 /// As for [`layout`].
-pub(crate) unsafe fn accesses(function: u64, wrapper: u64, name: Option<&str>) -> Option<Accesses> {
+pub(crate) unsafe fn code(function: u64, wrapper: u64, name: Option<&str>) -> Option<Code> {
     // SAFETY: the caller's promise.
-    unsafe { of_image(function, wrapper, name, Image::accesses) }
+    unsafe { of_image(function, wrapper, name, Image::code) }
 }
 
 /// Asks the function's image, then the wrapper's.

@@ -76,8 +76,8 @@ pub(crate) fn learn(handle: u64, function: u64) -> Learned {
         .map(|layout| {
             let wrapper = registration.map_or(0, |registration| registration.wrapper);
             // SAFETY: as above.
-            match unsafe { images::accesses(function, wrapper, name.as_deref()) } {
-                Some(accesses) => layout.with_code(&accesses),
+            match unsafe { images::code(function, wrapper, name.as_deref()) } {
+                Some(code) => layout.with_code(&code),
                 None => layout,
             }
         });

@@ -25,7 +25,7 @@ use crate::call::Call;
 use crate::guard::fault::Fault;
 use crate::guard::{self, Guard, Seen};
 use crate::hook::Hook;
-use crate::kernels::{Kernel, Parameters};
+use crate::kernels::{Kernel, Layout, Parameters};
 use crate::room::with_room;
 use crate::stacks::{self, Stacks};
 use crate::thread::Origin;
@@ -51,6 +51,8 @@ struct Core {
     batch: Vec<Operation>,
     /// What is to be told once the lock is let go.
     news: Vec<News>,
+    /// Kernels that use addresses which lie in memory, and are yet to be counted.
+    following: Vec<NameId>,
     /// The guarded host memory, if it is guarded.
     guard: Option<Box<Guard>>,
 }
@@ -153,6 +155,7 @@ pub(crate) fn start() -> bool {
         trace,
         batch: Vec::new(),
         news: Vec::new(),
+        following: Vec::new(),
         guard,
     };
     match CORE.lock() {
@@ -295,7 +298,11 @@ impl Core {
 
     fn take_in(&mut self, call: &Call, stack: StackId, action: Action) {
         let api = self.api(call.hook);
-        self.apply(&operation(api, stack, action));
+        let operation = operation(api, stack, action);
+        self.apply(&operation);
+        for kernel in core::mem::take(&mut self.following) {
+            self.not_seen(&operation.call, "pointers-in-memory", kernel);
+        }
     }
 
     /// The name of the kernel under `key`, the pointers among its parameters, and whether
@@ -383,10 +390,16 @@ impl Core {
     /// Counts something of the guard's that is not seen.
     #[cold]
     fn missed(&mut self, call: &ModelCall, kind: &str, address: u64) {
-        let names = self.engine.names_mut();
+        let example = self.engine.names_mut().intern(&format!("{address:#x}"));
+        self.not_seen(call, kind, example);
+    }
+
+    /// Counts something that a call does and that is not seen.
+    #[cold]
+    fn not_seen(&mut self, call: &ModelCall, kind: &str, example: NameId) {
         let action = Action::BlindSpot {
-            kind: names.intern(kind),
-            example: names.intern(&format!("{address:#x}")),
+            kind: self.engine.names_mut().intern(kind),
+            example,
         };
         let call = ModelCall {
             stack: StackId(0),
@@ -752,6 +765,9 @@ fn learn_kernel(
             known_kernels::forget(|_| true);
         }
         let layout = learned.layout;
+        if layout.as_ref().is_some_and(Layout::follows) {
+            core.following.push(name);
+        }
         if let Some(layout) = layout.as_ref().filter(|_| learned.lasting) {
             known_kernels::remember(key, name, layout);
         }

@@ -29,6 +29,8 @@ pub struct HostUse {
     pub kind: MemoryKind,
     /// Whether it writes, or may by its declaration; else it reads.
     pub writes: bool,
+    /// Whether what a kernel does through the pointer is not known, nor from where on.
+    pub unknown: bool,
     epoch: Epoch,
 }
 
@@ -120,16 +122,17 @@ impl Engine {
         if touch.signals || touch.over || access.op.order_unknown {
             return;
         }
-        let writes = match touch.mode {
-            Mode::Read => false,
-            Mode::Write => true,
-            Mode::Update | Mode::Unknown | Mode::Doubtful => return,
+        let (writes, known) = match touch.mode {
+            Mode::Read => (false, true),
+            Mode::Write => (true, true),
+            Mode::Unknown => (false, false),
+            Mode::Update | Mode::Doubtful => return,
         };
-        let (region, pointer) = match touch.footprint {
-            Footprint::Exact(region) => (region, false),
-            Footprint::Pointer(address, 0) => (Region::linear(address, 1), true),
-            // Where the kernel begins is not known.
-            Footprint::Pointer(..) => return,
+        let (region, pointer, known) = match touch.footprint {
+            Footprint::Exact(region) => (region, false, known),
+            Footprint::Pointer(address, shift) => {
+                (Region::linear(address, 1), true, known && shift == 0)
+            }
         };
         let Some(allocation) = block.and_then(|block| self.memory.as_live(block)) else {
             return;
@@ -145,6 +148,7 @@ impl Engine {
             block: (allocation.address, allocation.size),
             kind,
             writes,
+            unknown: !known,
             epoch: access.epoch,
         };
         if let Some(uses) = &mut self.host_uses {

@@ -75,6 +75,15 @@ impl Access {
 /// addresses.
 pub type Accesses = BTreeMap<(usize, bool), Access>;
 
+/// What a kernel's code tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Code {
+    /// What it does with its parameters.
+    pub accesses: Accesses,
+    /// It uses addresses that lie in memory: what for is not known before it runs.
+    pub follows: bool,
+}
+
 /// A place among the parameters, and its size, in bytes.
 type Slot = (usize, usize);
 
@@ -98,6 +107,8 @@ struct Value {
     varies: bool,
     /// Something may have been taken off.
     less: bool,
+    /// An address may have been read from memory for it.
+    loaded: bool,
 }
 
 impl Value {
@@ -129,6 +140,7 @@ impl Value {
         }
         self.varies |= other.varies;
         self.less |= other.less;
+        self.loaded |= other.loaded;
     }
 
     /// Whether taking something off may lead to what lies before the memory: off the
@@ -162,7 +174,7 @@ impl Value {
 
 /// What `entry` does with its parameters; `None` where that is not understood, or where it
 /// uses none at all, as code for another architecture may be left empty.
-pub(crate) fn accesses(entry: &Entry<'_>) -> Option<Accesses> {
+pub(crate) fn code(entry: &Entry<'_>) -> Option<Code> {
     // Longer code than people write; what a generator made is not worth the time.
     const LONGEST: usize = 1 << 20;
     let params = entry
@@ -181,6 +193,7 @@ pub(crate) fn accesses(entry: &Entry<'_>) -> Option<Accesses> {
         found: BTreeMap::new(),
         sides: HashMap::new(),
         ahead: BTreeSet::new(),
+        follows: false,
         work: 0,
     };
     // Each pass adds parameters to registers, of which there are few.
@@ -202,7 +215,10 @@ pub(crate) fn accesses(entry: &Entry<'_>) -> Option<Accesses> {
         .found
         .values()
         .any(|access| access.perhaps != Uses::default() || access.escapes);
-    used.then_some(kernel.found)
+    used.then_some(Code {
+        accesses: kernel.found,
+        follows: kernel.follows,
+    })
 }
 
 struct Kernel<'a> {
@@ -218,6 +234,8 @@ struct Kernel<'a> {
     sides: HashMap<((usize, bool), usize), [Uses; 2]>,
     /// Slots through which something at or after the pointer is used.
     ahead: BTreeSet<usize>,
+    /// See [`Code::follows`].
+    follows: bool,
     /// Slots looked at so far.
     work: usize,
 }
@@ -303,10 +321,13 @@ impl<'a> Kernel<'a> {
                 | "prefetchu" | "membar" | "fence" | "trap" | "cp" | "call" | "brx",
                 _,
             ) => return false,
-            (
-                "ld" | "ldu" | "atom" | "tex" | "tld4" | "suld" | "ldmatrix" | "vote" | "match",
-                _,
-            ) => Value::varying(),
+            ("ld" | "ldu", _) => Value {
+                loaded: is_wide(instruction.full) && !is_apart(instruction.full),
+                ..Value::varying()
+            },
+            ("atom" | "tex" | "tld4" | "suld" | "ldmatrix" | "vote" | "match", _) => {
+                Value::varying()
+            }
             ("mul" | "shl", [a, b, ..]) => {
                 let (x, y) = (self.value(a), self.value(b));
                 let mut product = x.product(&y);
@@ -526,6 +547,7 @@ impl<'a> Kernel<'a> {
             .filter(|slot| slot.1 == 8)
             .collect();
         if wide.is_empty() {
+            self.follows |= value.loaded && !is_apart(instruction.full);
             self.escape_pieces(&value);
             return;
         }
@@ -653,6 +675,24 @@ fn cycles<'a>(instructions: &[Instruction<'a>]) -> HashMap<&'a str, usize> {
     cycles
 }
 
+/// Whether what a load yields may be an address.
+fn is_wide(full: &str) -> bool {
+    size_of(full) == Some(8)
+}
+
+/// Whether an access is to memory that no pointer of the host's leads to.
+fn is_apart(full: &str) -> bool {
+    let apart = [
+        "shared",
+        "shared::cta",
+        "shared::cluster",
+        "local",
+        "const",
+        "param",
+    ];
+    full.split('.').any(|modifier| apart.contains(&modifier))
+}
+
 /// Special registers that differ from thread to thread, and begin at 0.
 const VARYING: &[&str] = &[
     "tid",
@@ -755,9 +795,13 @@ mod tests {
     use super::*;
     use crate::ptx;
 
+    fn code_of(text: &str) -> Option<Code> {
+        code(&Entry::parse(&ptx::entry(text, "k")?)?)
+    }
+
     fn of(params: &str, body: &str) -> Option<Accesses> {
         let text = format!(".version 8.0\n.visible .entry k({params})\n{{\n{body}\nret;\n}}\n");
-        accesses(&Entry::parse(&ptx::entry(&text, "k")?)?)
+        code_of(&text).map(|code| code.accesses)
     }
 
     const TWO: &str = ".param .u64 k_param_0, .param .u64 k_param_1, .param .u32 k_param_2";
@@ -1104,5 +1148,25 @@ mod tests {
         let found = by_slot(of(params, body).unwrap());
         assert!(found[&0].surely.writes);
         assert!(found[&8].perhaps.writes && !found[&8].surely.writes);
+    }
+
+    #[test]
+    fn addresses_in_memory_are_followed() {
+        let follows = |body: &str| {
+            let text =
+                format!(".version 8.0\n.visible .entry k({TWO})\n{{\n{LOADED}{body}\nret;\n}}\n");
+            code_of(&text).unwrap().follows
+        };
+        // table[i][j] = 1
+        assert!(follows(
+            "ld.global.u64 %rd9, [%rd6];\ncvta.to.global.u64 %rd10, %rd9;\nadd.s64 %rd11, %rd10, %rd5;\nst.global.u32 [%rd11], 1;"
+        ));
+        // p[index[i]] = 1
+        assert!(!follows(
+            "ld.global.u64 %rd9, [%rd6];\nshl.b64 %rd10, %rd9, 2;\nadd.s64 %rd11, %rd4, %rd10;\nst.global.u32 [%rd11], 1;"
+        ));
+        assert!(!follows(
+            "ld.global.u32 %r9, [%rd6];\nst.shared.u32 [%r9], 1;\nld.local.u64 %rd9, [%SP];\nst.global.u64 [%rd4], %rd9;"
+        ));
     }
 }

@@ -389,7 +389,7 @@ fn pair(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::accesses;
+    use crate::access::code;
     use crate::ptx::{self, Entry};
 
     /// `%rd2` is the pointer, `%r5` the thread's number, and `%r1` its block's.
@@ -405,8 +405,8 @@ mod tests {
              {{\n{HEAD}{body}\nret;\n}}\n"
         );
         let entry = ptx::entry(&text, "k").expect("it is there");
-        let found = accesses(&Entry::parse(&entry).expect("it is one")).expect("it is known");
-        found[&(0, false)].written.expect("it is written")
+        let found = code(&Entry::parse(&entry).expect("it is one")).expect("it is known");
+        found.accesses[&(0, false)].written.expect("it is written")
     }
 
     fn spread(per: Per, first: u8, bytes: u8) -> Spread {

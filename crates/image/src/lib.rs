@@ -7,7 +7,7 @@
 //!
 //! * [`locate()`] finds out where an image lies, and how long it is by its own headers.
 //! * [`Reader`] gives its [`Part`]s, one at a time, uncompressed, or [`Packed`] as they lie.
-//! * [`Part::kernels`], [`Part::accesses`] and [`Part::globals`] read one.
+//! * [`Part::kernels`], [`Part::code`] and [`Part::globals`] read one.
 //!
 //! All input may be damaged or made to harm: nothing here panics, and what a part or a list
 //! may take of memory is bounded. What cannot be read is left out, never guessed.
@@ -21,7 +21,7 @@ mod instruction;
 mod locate;
 mod ptx;
 
-pub use access::{Access, Accesses, Uses};
+pub use access::{Access, Accesses, Code, Uses};
 pub use fatbin::{Architectures, Packed, Part, Reader, containers, holds_text, text_that_runs};
 pub use index::{Per, Spread};
 pub use locate::{Found, Memory, locate};
@@ -64,12 +64,12 @@ impl Part<'_> {
     /// What a kernel does with the pointers among its parameters; `None` where this part does
     /// not say, as cubins do not.
     #[must_use]
-    pub fn accesses(&self, kernel: &str) -> Option<Accesses> {
+    pub fn code(&self, kernel: &str) -> Option<Code> {
         match self {
             Self::Cubin(_) => None,
             Self::Ptx(text) => {
                 let definition = ptx::entry(text, kernel)?;
-                access::accesses(&ptx::Entry::parse(&definition)?)
+                access::code(&ptx::Entry::parse(&definition)?)
             }
         }
     }

@@ -5,7 +5,7 @@ use core::hash::Hasher as _;
 
 use rustc_hash::FxHasher;
 use smallvec::SmallVec;
-use streamcheck_image::{self as code, Access, Accesses, Param, Uses};
+use streamcheck_image::{self as code, Access, Code, Param, Uses};
 use streamcheck_model::{Element, Mode, Per, Pointer, Used};
 
 /// Where parameters lie, and what is done with them.
@@ -14,6 +14,8 @@ pub(crate) struct Layout {
     parameters: Box<[Parameter]>,
     /// The slots that the kernel's code uses as pointers, where that is known.
     used: Option<Box<[Slot]>>,
+    /// Whether the kernel uses addresses that it finds in memory.
+    follows: bool,
 }
 
 /// A place among the parameters: which one, and how far into it, in bytes.
@@ -334,6 +336,7 @@ impl Layout {
         Self {
             parameters: parameters.collect(),
             used: None,
+            follows: false,
         }
     }
 
@@ -350,9 +353,14 @@ impl Layout {
         })
     }
 
+    /// Whether the kernel is known to use addresses that it finds in memory.
+    pub(crate) fn follows(&self) -> bool {
+        self.follows
+    }
+
     /// Takes from the kernel's code what it does with which slot. Code for another layout
     /// says nothing.
-    pub(super) fn with_code(mut self, accesses: &Accesses) -> Self {
+    pub(super) fn with_code(mut self, code: &Code) -> Self {
         let slot = |(&(at, _), access): (&(usize, bool), &Access)| {
             let place = self.place(at, 8)?;
             let shifts = if access.escapes {
@@ -379,7 +387,8 @@ impl Layout {
                 shifts: shifts?,
             })
         };
-        self.used = accesses.iter().map(slot).collect();
+        self.used = code.accesses.iter().map(slot).collect();
+        self.follows = code.follows;
         self
     }
 
@@ -631,12 +640,15 @@ mod tests {
         };
         // A pointer, a structure of three, and an integer.
         let layout = Layout::from_sizes([8, 24, 8, 4].into_iter());
-        let accesses: Accesses = [
+        let accesses = [
             ((0, true), access(true, &[shift])),
             ((24, false), access(false, &[])),
         ]
         .into();
-        let layout = layout.with_code(&accesses);
+        let layout = layout.with_code(&Code {
+            accesses,
+            follows: false,
+        });
         let launch = |offset: u32| {
             let (pointer, triple, unused) = (
                 0x10_0000_u64,
@@ -667,10 +679,12 @@ mod tests {
         assert!(launch(5)[0].shift != 0 && launch(5)[0].shift == launch(5)[0].shift);
         assert_ne!(launch(5)[0].shift, launch(6)[0].shift);
         // Code with a slot where this layout has none.
-        let other: Accesses = [((400, false), access(true, &[]))].into();
-        assert_eq!(
-            Layout::from_sizes([8].into_iter()).with_code(&other).used,
-            None
-        );
+        let other = Code {
+            accesses: [((400, false), access(true, &[]))].into(),
+            follows: true,
+        };
+        let layout = Layout::from_sizes([8].into_iter()).with_code(&other);
+        assert_eq!(layout.used, None);
+        assert!(layout.follows());
     }
 }
