@@ -16,16 +16,19 @@ use smallvec::SmallVec;
 use streamcheck_engine::{Engine, HostUse};
 use streamcheck_model::{Action, MemoryKind, Operation, Region};
 
+use self::mapped::Ground;
 use self::pages::{Pages, Piece, Protection, Trouble, ceil, floor};
 use self::reach::{Launch, reach};
-use crate::{doors, stderr};
+use crate::{doors, stderr, thread};
 
+mod c_library;
 pub(crate) mod fault;
 mod mapped;
 mod pages;
 mod reach;
 pub(crate) mod signals;
 
+pub(crate) use c_library::is_vague;
 pub(crate) use pages::page;
 pub(crate) use reach::{launching, launching_with};
 
@@ -40,8 +43,8 @@ const MOST_USES: usize = 4096;
 /// Instructions that are let through one by one on the pages of a use, beside the bytes that
 /// it uses, until these pages are opened for what they are.
 const MOST_STEPS: u32 = 1024;
-/// How often, before those of such a use are opened at the first.
-const MOST_TIRED: u32 = 4;
+/// The same on the pages of all uses of a block.
+const MOST_BLOCK_STEPS: u32 = 4096;
 /// Pages of a use that are opened one by one before it is opened as a whole.
 const MOST_PAGES: u32 = 8;
 
@@ -176,14 +179,14 @@ pub(crate) struct Guard {
     opened: Vec<Span>,
     /// Ranges that a system call uses.
     held: Vec<Span>,
-    /// How often a use of these bytes had too many steps.
-    tired: FxHashMap<Span, u32>,
+    /// Instructions that were let through on blocks, by address.
+    steps: FxHashMap<u64, u32>,
     /// The engine's [`Engine::host_version`] for which `uses` was looked through.
     version: u64,
     /// Allocations that have their pages for themselves: the ends of these.
     whole: FxHashMap<u64, u64>,
-    /// Whether the mappings under a block are plain ones, by its address and size.
-    plain: FxHashMap<(u64, u64), bool>,
+    /// What lies under blocks, by address and size, as far as it was asked.
+    grounds: FxHashMap<(u64, u64), Ground>,
     /// Ranges that the application has changed the protection of.
     changed: Vec<Span>,
 }
@@ -196,6 +199,7 @@ impl Guard {
     /// `None` if this cannot be done here, which is said.
     pub(crate) fn begin(engine: &mut Engine) -> Option<Self> {
         pages::prepare();
+        c_library::prepare();
         if let Err(why) = signals::prepare() {
             stderr::line(&format!(
                 "guard=on does not work here: {why}; the program goes on unguarded"
@@ -210,10 +214,10 @@ impl Guard {
             pages: Pages::new(),
             opened: Vec::new(),
             held: Vec::new(),
-            tired: FxHashMap::default(),
+            steps: FxHashMap::default(),
             version: engine.host_version(),
             whole: FxHashMap::default(),
-            plain: FxHashMap::default(),
+            grounds: FxHashMap::default(),
             changed: Vec::new(),
         })
     }
@@ -314,7 +318,8 @@ impl Guard {
     /// The block at `address` goes.
     fn released(&mut self, address: u64) -> Result<(), String> {
         self.whole.remove(&address);
-        self.plain.retain(|block, _| block.0 != address);
+        self.steps.remove(&address);
+        self.grounds.retain(|block, _| block.0 != address);
         if self.uses.iter().any(|used| used.of.block.0 == address) {
             self.drop_where(|used| used.of.block.0 == address)?;
         }
@@ -326,7 +331,7 @@ impl Guard {
     pub(crate) fn foreign(&mut self, start: u64, end: u64) -> Result<(), String> {
         let range = (floor(start), ceil(end));
         let touched = self.uses.iter().any(|used| overlap(used.pages, range));
-        self.plain
+        self.grounds
             .retain(|block, _| !overlap((block.0, block.0.saturating_add(block.1)), range));
         if !self.changed.contains(&range) {
             // Of many, one that holds them all is as good: blocks in there are looked at.
@@ -343,29 +348,48 @@ impl Guard {
         Ok(())
     }
 
-    /// Whether the memory of a block is plain: readable, writable, and no stack.
-    fn is_plain(&mut self, used: &HostUse) -> bool {
+    /// What the memory of a block is.
+    fn ground(&mut self, used: &HostUse) -> Ground {
         let (start, size) = used.block;
         let range = (start, start.saturating_add(size));
-        let changed = self.changed.iter().any(|change| overlap(*change, range));
-        if used.kind != MemoryKind::Registered && !changed {
-            return true;
+        // Coroutines have their stacks anywhere.
+        let stack = thread::block().origin().stack_pointer;
+        if (range.0..range.1).contains(&stack) {
+            self.grounds.insert(used.block, Ground::Unfit);
+            return Ground::Unfit;
         }
-        *self
-            .plain
-            .entry(used.block)
-            .or_insert_with(|| mapped::is_plain(range.0, range.1))
+        let changed = self.changed.iter().any(|change| overlap(*change, range));
+        if let Some(known) = self.grounds.get(&used.block) {
+            return *known;
+        }
+        if used.kind != MemoryKind::Registered && !changed {
+            return Ground::Own;
+        }
+        let ground = mapped::ground(range.0, range.1);
+        self.grounds.insert(used.block, ground);
+        ground
     }
 
     /// The pages that may be closed for bytes of a block: all that belong to it alone.
-    fn own_pages(&self, used: &HostUse, (start, end): Span) -> Span {
+    fn own_pages(&self, used: &HostUse, bytes: Span, ground: Ground) -> Span {
         let (first, size) = used.block;
         let whole = self.whole.get(&first);
         let inner = match whole.filter(|_| used.kind != MemoryKind::Registered) {
             Some(&last) => (first, last),
             None => (ceil(first), floor(first.saturating_add(size))),
         };
-        (floor(start).max(inner.0), ceil(end).min(inner.1))
+        let (mut start, mut end) = (floor(bytes.0).max(inner.0), ceil(bytes.1).min(inner.1));
+        // Registrations are rounded to whole pages by those who were used to have to: what
+        // else is on the outer ones may be the C library's.
+        if used.kind == MemoryKind::Registered && ground == Ground::Shared {
+            if start == inner.0 && start < bytes.0 {
+                start += page();
+            }
+            if end == inner.1 && end > bytes.1 {
+                end -= page();
+            }
+        }
+        (start, end.max(start))
     }
 
     fn close(
@@ -395,15 +419,16 @@ impl Guard {
         if bytes.0 >= bytes.1 {
             return Ok(());
         }
-        let pages = self.own_pages(&used, bytes);
+        let ground = self.ground(&used);
+        if ground == Ground::Unfit {
+            miss("guard-mapping");
+            return Ok(());
+        }
+        let pages = self.own_pages(&used, bytes, ground);
         if pages.0 > bytes.0 || pages.1 < bytes.1 {
             miss("guard-partial-page");
         }
         if pages.0 >= pages.1 {
-            return Ok(());
-        }
-        if !self.is_plain(&used) {
-            miss("guard-mapping");
             return Ok(());
         }
         let same = |known: &Use| {
@@ -503,13 +528,20 @@ impl Guard {
         any.then_some(through)
     }
 
-    /// What an access is that has faulted. `silent`: nothing is to be told of it.
+    /// Whether pending work writes each of these bytes.
+    fn is_all_written(&self, (start, end): Span) -> bool {
+        (start..end).all(|address| self.met(&Region::linear(address, 1), false).is_some())
+    }
+
+    /// What an access is that has faulted. `silent`: nothing is to be told of it. `vague`: see
+    /// [`c_library`].
     pub(crate) fn faulted(
         &mut self,
         engine: &Engine,
         address: u64,
         write: bool,
         silent: bool,
+        vague: bool,
     ) -> Result<Seen, String> {
         self.drop_complete(engine)?;
         let (start, end) = (floor(address), floor(address) + page());
@@ -534,6 +566,9 @@ impl Guard {
         let Some(through) = self.met(&region, write) else {
             return Ok(Seen::Neighbour);
         };
+        if vague && !write && !self.is_all_written(c_library::read_at(address)) {
+            return Ok(Seen::Neighbour);
+        }
         self.open_used(start, end)?;
         Ok(Seen::Use(through))
     }
@@ -563,21 +598,18 @@ impl Guard {
         let start = floor(address);
         let end = start + page();
         let mut may_step = may_step;
-        let mut sharing: SmallVec<[(Span, Span); 2]> = SmallVec::new();
+        let mut sharing: SmallVec<[Span; 2]> = SmallVec::new();
         for used in &mut self.uses {
             if overlap(used.pages, (start, end)) {
                 used.steps += 1;
-                let tired = self.tired.get(&used.bytes).copied().unwrap_or(0);
-                may_step &= used.steps <= MOST_STEPS && tired < MOST_TIRED;
-                sharing.push((used.pages, used.bytes));
+                let steps = self.steps.entry(used.of.block.0).or_default();
+                *steps = steps.saturating_add(1);
+                may_step &= used.steps <= MOST_STEPS && *steps <= MOST_BLOCK_STEPS;
+                sharing.push(used.pages);
             }
         }
         if !may_step {
-            if self.tired.len() >= MOST_USES {
-                self.tired.clear();
-            }
-            for ((start, end), bytes) in sharing {
-                *self.tired.entry(bytes).or_default() += 1;
+            for (start, end) in sharing {
                 self.open(start, end)?;
             }
             return Ok(false);

@@ -457,7 +457,9 @@ impl Core {
         let frames = self.stacks.unwind_at(&fault.at);
         let library = in_c_library(&frames);
         let silent = silent || frames.get(library).is_some_and(|at| is_driver(*at));
-        let seen = self.guarding(|guard, engine| guard.faulted(engine, address, write, silent))?;
+        let vague = library > 0 && guard::is_vague(fault.at.pc);
+        let seen =
+            self.guarding(|guard, engine| guard.faulted(engine, address, write, silent, vague))?;
         match seen {
             Seen::Open => {}
             Seen::Use(through) => {
@@ -468,7 +470,7 @@ impl Core {
                 self.host_accessed(api, stack, region, write, through);
             }
             Seen::Neighbour => {
-                if self.guarding(|guard, _| guard.step(address, may_step))? {
+                if self.guarding(|guard, _| guard.step(address, may_step && !vague))? {
                     return Some(Response::Step);
                 }
                 let api = self.engine.names_mut().intern(HOST_READ);

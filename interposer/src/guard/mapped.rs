@@ -3,13 +3,25 @@
 use super::page;
 use crate::thread::{self, keeping_errno};
 
-/// Whether `start..end` is memory that may be closed and opened again: readable and writable,
-/// and no thread's stack, on which a signal's frame must find room.
-pub(super) fn is_plain(start: u64, end: u64) -> bool {
+/// What kind of memory a block lies in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ground {
+    /// Readable and writable mappings that begin and end with it.
+    Own,
+    /// The same, of which it is a part.
+    Shared,
+    /// It must not be closed and opened again: other memory, or a stack, on which a signal's
+    /// frame must find room.
+    Unfit,
+}
+
+/// What `start..end` lies in.
+pub(super) fn ground(start: u64, end: u64) -> Ground {
     if thread::block().stack_end(start).is_some() || thread::block().stack_end(end - 1).is_some() {
-        return false;
+        return Ground::Unfit;
     }
-    std::fs::read_to_string("/proc/self/maps").is_ok_and(|maps| is_plain_in(&maps, start, end))
+    let maps = std::fs::read_to_string("/proc/self/maps");
+    maps.map_or(Ground::Unfit, |maps| ground_in(&maps, start, end))
 }
 
 /// What stands at an address, if it can be read.
@@ -66,8 +78,9 @@ pub(super) fn is_readable(start: u64, bytes: usize) -> bool {
     }
 }
 
-fn is_plain_in(maps: &str, start: u64, end: u64) -> bool {
+fn ground_in(maps: &str, start: u64, end: u64) -> Ground {
     let mut from = start;
+    let mut own = true;
     for line in maps.lines() {
         let mut words = line.split_ascii_whitespace();
         let Some((range, access)) = words.next().zip(words.next()) else {
@@ -85,14 +98,15 @@ fn is_plain_in(maps: &str, start: u64, end: u64) -> bool {
         }
         // The lines are in order.
         if from < first || !access.starts_with("rw-") || line.ends_with("[stack]") {
-            return false;
+            return Ground::Unfit;
         }
+        own &= first >= start && last <= end;
         from = last;
         if from >= end {
-            return true;
+            return if own { Ground::Own } else { Ground::Shared };
         }
     }
-    false
+    Ground::Unfit
 }
 
 #[cfg(test)]
@@ -100,23 +114,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_memory_is_readable_writable_and_no_stack() {
+    fn memory_that_may_be_closed_is_readable_writable_and_no_stack() {
         let maps = "1000-3000 rw-p 00000000 00:00 0 \n\
                     3000-5000 rw-s 00000000 00:05 7 /dev/shm/x\n\
                     5000-6000 r--p 00000000 00:05 8 /lib/x.so\n\
                     8000-9000 rwxp 00000000 00:00 0 \n\
                     a000-c000 rw-p 00000000 00:00 0                          [stack]\n";
-        for (start, end, plain) in [
-            (0x1000, 0x3000, true),
-            (0x2000, 0x5000, true),
-            (0x4000, 0x5001, false),
-            (0x5000, 0x6000, false),
-            (0x6000, 0x7000, false),
-            (0x8000, 0x9000, false),
-            (0xa000, 0xb000, false),
-            (0xd000, 0xe000, false),
+        for (start, end, ground) in [
+            (0x1000, 0x3000, Ground::Own),
+            (0x1000, 0x5000, Ground::Own),
+            (0x2000, 0x3000, Ground::Shared),
+            (0x1000, 0x4000, Ground::Shared),
+            (0x4000, 0x5001, Ground::Unfit),
+            (0x5000, 0x6000, Ground::Unfit),
+            (0x6000, 0x7000, Ground::Unfit),
+            (0x8000, 0x9000, Ground::Unfit),
+            (0xa000, 0xb000, Ground::Unfit),
+            (0xd000, 0xe000, Ground::Unfit),
         ] {
-            assert_eq!(is_plain_in(maps, start, end), plain, "{start:x}");
+            assert_eq!(ground_in(maps, start, end), ground, "{start:x}");
         }
     }
 }

@@ -13,11 +13,17 @@ pub(crate) struct Launch {
     threads: u64,
     /// Those of one of its blocks.
     block: u64,
-    /// Among the kernel's numbers, one that may be how many elements there are, and makes
-    /// more blocks than one needless; else 0.
+    /// The least of the kernel's numbers that may be how many elements there are; else 0.
     count: u64,
     /// It has other sides than the first.
     sides: bool,
+}
+
+impl Launch {
+    /// Whether so many elements need each of its blocks.
+    fn needs(self, elements: u64) -> bool {
+        elements > self.threads.saturating_sub(self.block)
+    }
 }
 
 fn place() -> &'static Cell<Launch> {
@@ -50,17 +56,17 @@ pub(crate) fn launching(size: impl FnOnce() -> ([u32; 3], [u32; 3])) {
 #[cold]
 pub(crate) fn launching_with(numbers: impl Iterator<Item = u64>) {
     let mut launch = place().get();
-    let needed = launch.threads.saturating_sub(launch.block);
-    let mut least = u64::MAX;
+    let (mut least, mut needing) = (u64::MAX, u64::MAX);
     for number in numbers.filter(|number| (1..=launch.threads).contains(number)) {
-        if number > needed {
-            // The grid was made for it.
-            return;
-        }
         least = least.min(number);
+        if launch.needs(number) {
+            needing = needing.min(number);
+        }
     }
-    if least != u64::MAX {
-        launch.count = least;
+    // The grid was made for such a one.
+    let count = if needing == u64::MAX { least } else { needing };
+    if count != u64::MAX {
+        launch.count = count;
         place().set(launch);
     }
 }
@@ -82,12 +88,15 @@ pub(super) fn launched() -> Launch {
 pub(super) fn reach(element: Element, rest: u64, launch: Launch) -> u64 {
     let bytes = element.bytes().max(1);
     let so_many = |elements: u64| elements.saturating_mul(bytes).min(rest);
+    let threads = (launch.threads.saturating_sub(launch.block), launch.threads);
     let (least, most) = match launch.count {
-        0 => (launch.threads.saturating_sub(launch.block), launch.threads),
+        0 => threads,
         count => (count - 1, count),
     };
     let only = launch.threads == launch.block && launch.count == 0;
-    let fits = so_many(most) == rest && (so_many(least) < rest || only);
+    let fit = |(least, most)| so_many(most) == rest && (so_many(least) < rest || only);
+    let rounded = launch.count != 0 && launch.needs(launch.count);
+    let fits = fit((least, most)) || rounded && fit(threads);
     match element.per() {
         Per::Nowhere => 0,
         _ if launch.threads == 0 => so_many(1),
@@ -137,6 +146,9 @@ mod tests {
         // One grid for all sizes.
         assert_eq!(far(REST, launch(64, 256, 1000)), 4000);
         assert_eq!(far(4000, launch(64, 256, 1000)), 4000);
+        // The grid was made for so many.
+        assert_eq!(far(REST, launch(4, 256, 1000)), 4000);
+        assert_eq!(far(4096, launch(4, 256, 1000)), 4096);
     }
 
     #[test]
@@ -188,8 +200,9 @@ mod tests {
             launching_with(numbers.iter().copied());
             launched().count
         };
-        assert_eq!(count(&[4096, 7]), 0);
-        assert_eq!(count(&[3841]), 0);
+        // The grid was made for it.
+        assert_eq!(count(&[4096, 7]), 4096);
+        assert_eq!(count(&[3841, 4000]), 3841);
         assert_eq!(count(&[3840, 1 << 40]), 3840);
         assert_eq!(count(&[1000, 2000, 0]), 1000);
         assert_eq!(count(&[1000, 1]), 1);

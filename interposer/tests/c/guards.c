@@ -22,6 +22,7 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 typedef void *stream_t;
@@ -288,6 +289,61 @@ static void replaced(void) {
 }
 #endif
 
+/* Texts behind pending bytes: the C library reads them in whole vectors, and has the kernel read
+ * them where they are long. */
+static void texts(void) {
+  size_t (*volatile length)(const char *) = strlen;
+  char *text = host + PAGE - 20, *large = host + 2 * PAGE + 1000;
+  FILE *file = tmpfile();
+  strcpy(text, "weights.17.bias");
+  memset(large, 'a', 6000);
+  large[6000] = 0;
+  write_later(host + 1000, PAGE - 20 - 1000);
+  write_later(host + 2 * PAGE, 256);
+  IS(length(text) == 15);
+  IS(fprintf(file, "%s\n", large) == 6001 && fflush(file) == 0);
+  OK(cudaStreamSynchronize(stream));
+  IS(ftell(file) == 6001 && fclose(file) == 0);
+}
+
+/* Stacks of coroutines in registered memory, so that their variables can be copied. */
+static ucontext_t outside, inside;
+static void copies_local(void) {
+  char local[64];
+  strcpy(local, "hi");
+  OK(cudaMemcpyAsync(device, local, sizeof local, H2D, stream));
+  calls++;
+  OK(cudaStreamSynchronize(stream));
+  IS(!strcmp(local, "hi"));
+}
+static void coroutine(void) {
+  enum { SIZE = 64 * PAGE };
+  char *stacks = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  IS(stacks != MAP_FAILED);
+  OK(cudaHostRegister(stacks, SIZE, 0));
+  getcontext(&inside);
+  inside.uc_stack.ss_sp = stacks, inside.uc_stack.ss_size = SIZE, inside.uc_link = &outside;
+  makecontext(&inside, copies_local, 0);
+  swapcontext(&outside, &inside);
+  IS(calls == 1);
+}
+
+/* A registration of whole pages around a buffer: what else is on the outer ones is not the
+ * buffer's, such as what the C library is about to write. */
+static void rounded(void) {
+  char *area = mmap(NULL, 8 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  FILE *file = tmpfile();
+  IS(area != MAP_FAILED);
+  OK(cudaHostRegister(area + PAGE, 3 * PAGE, 0));
+  IS(!setvbuf(file, area + PAGE + 100, _IOFBF, 1024));
+  fputs("a line", file);
+  write_later(area + PAGE + 2000, 2 * PAGE);
+  IS(fflush(file) == 0);
+  OK(cudaStreamSynchronize(stream));
+  IS(area[PAGE + 2000] == 7 && ftell(file) == 6 && fclose(file) == 0);
+  OK(cudaHostUnregister(area + PAGE));
+}
+
 static void system_calls(void) {
   int two[2], file = fileno(tmpfile());
   char text[PAGE], other[PAGE];
@@ -396,6 +452,19 @@ int main(int count, char **arguments) {
     memset(host + 2000, 5, 2000);
     OK(cudaStreamSynchronize(stream));
     IS(host[0] == 7 && host[64] == 1 && host[100] == 4 && host[3999] == 5);
+  } else if (is(name, "ring")) {
+    /* A message at a time, each beside what the CPU works on. */
+    for (number = 0; number < 5000; number++) {
+      write_later(host + number % 64 * 64, 64);
+      host[(number + 1) % 64 * 64]++;
+      OK(cudaStreamSynchronize(stream));
+    }
+  } else if (is(name, "texts")) {
+    texts();
+  } else if (is(name, "coroutine")) {
+    coroutine();
+  } else if (is(name, "rounded")) {
+    rounded();
   } else if (is(name, "small-allocations")) {
     char *small[8];
     for (number = 0; number < 8; number++) OK(cudaMallocHost((void **)&small[number], 100));

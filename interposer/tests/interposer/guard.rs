@@ -108,6 +108,25 @@ fn other_bytes_of_a_page_are_the_programs() {
     assert_eq!(seen.blind_spots, ["guard-shared-page"]);
     let seen = right("registered");
     assert_eq!(seen.blind_spots, ["guard-partial-page"]);
+    let seen = right("rounded");
+    assert_eq!(seen.blind_spots, ["guard-partial-page"]);
+}
+
+#[test]
+fn messages_in_a_ring_do_not_step_for_ever() {
+    let seen = right("ring");
+    assert_eq!(seen.blind_spots, ["guard-shared-page"]);
+}
+
+#[test]
+fn the_c_library_reads_texts_in_vectors_and_hands_them_on() {
+    right("texts");
+}
+
+#[test]
+fn stacks_stay_open() {
+    let seen = right("coroutine");
+    assert_eq!(seen.blind_spots, ["guard-mapping"]);
 }
 
 #[test]
