@@ -79,14 +79,30 @@ fn next(hook: &Hook) -> Option<*const ()> {
 fn resolve(hook: &'static Hook, provider: u32) -> Option<*const ()> {
     let ask = || {
         let handle = registry().providers.get(provider as usize)?.handle;
-        let found = real_dlsym(handle, hook.name).cast_const().cast::<()>();
+        let found = real_dlsym(handle, hook.name);
         if found.is_null() {
             return next(hook);
         }
+        let found = in_front(hook, found).cast_const().cast::<()>();
         hook.reals[provider as usize].store(found.cast_mut(), Release);
         Some(found)
     };
     sheltered(ask, || next(hook))
+}
+
+/// The function of another library that stands in front of cudart, as this one does, and would
+/// have been called without us; else the `found` one.
+fn in_front(hook: &Hook, found: *mut c_void) -> *mut c_void {
+    let next = real_dlsym(libc::RTLD_NEXT, hook.name);
+    if next.is_null() || next == found {
+        return found;
+    }
+    // The main program's, or another cudart's, is for those who ask for it.
+    let stands = |object: &Object| !object.path.is_empty() && !is_cudart(object.file_name());
+    match objects::containing(next as u64).filter(stands) {
+        Some(_) => next,
+        None => found,
+    }
 }
 
 /// Where the caller's calls go. `Err` with the function itself, if there is one,

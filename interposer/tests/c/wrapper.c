@@ -28,4 +28,11 @@ void *calloc(size_t count, size_t size) {
     }
     return next(count, size);
 }
+/* And one of CUDA's. */
+int cudaMalloc(void **memory, size_t size) {
+    static int (*next)(void **, size_t);
+    if (!next) next = (int (*)(void **, size_t))dlsym(RTLD_NEXT, "cudaMalloc");
+    calls++;
+    return next(memory, size);
+}
 int wrapped_calls(void) { return calls; }

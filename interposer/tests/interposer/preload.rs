@@ -387,17 +387,18 @@ fn functions_looked_up_in_a_local_library_are_seen() {
 #[test]
 fn a_wrapping_library_still_finds_the_next_function() {
     let wrapper = shared_library("wrapper", &[]);
-    let wrapped = plain_program("wrapped");
     let library = common::library();
-    for order in [[library, &*wrapper], [&*wrapper, library]] {
-        let list = order.map(|path| path.to_str().expect("UTF-8")).join(" ");
-        let result = run(bare(&wrapped).env("LD_PRELOAD", &list));
-        assert_eq!(
-            (result.code, result.stdout.as_str()),
-            (Some(0), "wrapped\n"),
-            "{list}: {}",
-            result.stderr
-        );
+    for wrapped in [plain_program("wrapped"), program("wrapped_cudart")] {
+        for order in [[library, &*wrapper], [&*wrapper, library]] {
+            let list = order.map(|path| path.to_str().expect("UTF-8")).join(" ");
+            let result = run(bare(&wrapped).env("LD_PRELOAD", &list));
+            assert_eq!(
+                (result.code, result.stdout.as_str()),
+                (Some(0), "wrapped\n"),
+                "{list}: {}",
+                result.stderr
+            );
+        }
     }
 }
 
