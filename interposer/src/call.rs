@@ -36,6 +36,8 @@ pub(crate) struct Free {
     pub(crate) kind: FreeKind,
     /// The raw stream of an asynchronous free.
     pub(crate) stream: Option<usize>,
+    /// What goes of it, if that is not all.
+    pub(crate) part: Option<Region>,
 }
 
 impl Free {
@@ -45,6 +47,7 @@ impl Free {
             address,
             kind,
             stream: None,
+            part: None,
         })
     }
 
@@ -53,7 +56,13 @@ impl Free {
             address,
             kind: FreeKind::Async,
             stream: Some(stream),
+            part: None,
         })
+    }
+
+    /// Of what begins at `address` the C library takes these bytes.
+    pub(crate) fn of_libc(address: u64, part: Option<Region>) -> Option<Self> {
+        Self::new(address, FreeKind::Libc).map(|free| Self { part, ..free })
     }
 }
 
@@ -124,6 +133,7 @@ impl Call {
                         address: free.address,
                         kind: free.kind,
                         stream,
+                        part: free.part,
                     },
                 );
                 true
@@ -132,9 +142,9 @@ impl Call {
         })
     }
 
-    /// Host memory that begins there is gone.
-    pub(crate) fn released(&self, address: u64) {
-        if self.begin_free(|_| Free::new(address, FreeKind::Libc)) {
+    /// Host memory that begins there is gone, or a part of it.
+    pub(crate) fn released(&self, address: u64, part: Option<Region>) {
+        if self.begin_free(|_| Free::of_libc(address, part)) {
             self.end_free(0);
         }
     }

@@ -257,6 +257,9 @@ impl Guard {
         missed: &mut SmallVec<[Missed; 2]>,
     ) -> Result<(), String> {
         match operation.action {
+            Action::FreeBegun {
+                part: Some(part), ..
+            } => self.drop_where(|used| used.meets(&part, true))?,
             Action::FreeBegun { address, .. } => self.released(address)?,
             Action::DeviceDescribed { coherent: true, .. } => {
                 return Err(

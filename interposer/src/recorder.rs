@@ -894,6 +894,11 @@ pub(crate) fn begins_system_memory(address: u64) -> bool {
     with_core(|core| core.engine.begins_system_memory(address)).unwrap_or(false)
 }
 
+/// Whether an executable graph calls host functions that are seen to begin.
+pub(crate) fn calls_host_functions(exec: Handle) -> bool {
+    with_core(|core| core.engine.calls_host_functions(exec)).unwrap_or(false)
+}
+
 /// Whether an executable graph uses host memory that was given back.
 pub(crate) fn uses_released_host_memory(exec: Handle) -> bool {
     with_core(|core| core.engine.uses_released_host_memory(exec)).unwrap_or(false)

@@ -110,6 +110,7 @@ fn allocation(c: &mut Criterion) {
             address,
             kind: FreeKind::Async,
             stream: Some(stream(0)),
+            part: None,
         }),
         operation(Action::FreeEnded {
             outcome: Outcome::Succeeded,

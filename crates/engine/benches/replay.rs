@@ -66,6 +66,7 @@ impl Calls {
             address,
             kind: FreeKind::Async,
             stream: Some(stream),
+            part: None,
         };
         self.call("cudaFreeAsync", stack, action);
         let outcome = Outcome::Succeeded;

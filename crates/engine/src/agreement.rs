@@ -537,6 +537,7 @@ impl Run {
             address,
             kind,
             stream: on,
+            part: None,
         });
         got.extend(self.apply(Action::FreeEnded { outcome }));
         let (site, succeeded) = (self.site(), outcome == Outcome::Succeeded);
@@ -597,6 +598,7 @@ impl Run {
             address,
             kind,
             stream: None,
+            part: None,
         });
         got.extend(self.apply(Action::FreeEnded {
             outcome: Outcome::Succeeded,
@@ -907,7 +909,17 @@ impl Run {
                     flag,
                     value,
                 });
-                (got, self.reference.write_value(line, flag, value))
+                let node = self.reference.write_value(line, flag, value);
+                let owner = match flag {
+                    Flag::Memory(address) => self.reference.live(address),
+                    Flag::Semaphore(_) => None,
+                };
+                let kind = owner.map(|block| self.reference.blocks[block].kind);
+                if kind.is_none_or(|kind| kind.is_host() || kind == MemoryKind::Managed) {
+                    let past = self.reference.past(Some(node), false);
+                    self.reference.shown.push(past);
+                }
+                (got, node)
             }
             Step::WaitValue { condition, .. } => {
                 let condition = match flag {

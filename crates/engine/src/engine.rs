@@ -357,7 +357,8 @@ impl Engine {
                 address,
                 kind,
                 stream,
-            } => self.free_begun(call, address, kind, stream),
+                part,
+            } => self.free_begun(call, address, kind, stream, part),
             Action::FreeEnded { outcome } => self.free_ended(call, outcome, found),
             Action::Launched {
                 stream,
@@ -640,7 +641,14 @@ impl Engine {
         self.memory.insert(block);
     }
 
-    fn free_begun(&mut self, call: &Call, address: u64, kind: FreeKind, stream: Option<StreamRef>) {
+    fn free_begun(
+        &mut self,
+        call: &Call,
+        address: u64,
+        kind: FreeKind,
+        stream: Option<StreamRef>,
+        part: Option<Region>,
+    ) {
         if address == 0 {
             return;
         }
@@ -660,6 +668,7 @@ impl Engine {
             op,
             kind,
             address,
+            part,
             strict: false,
         };
         let live = holder.and_then(|id| self.memory.as_live(id));
@@ -674,7 +683,7 @@ impl Engine {
             if kind != FreeKind::Libc {
                 self.memory.leave(id);
                 allocation = Some(id);
-            } else if live.address == address && self.graphs.uses(live) {
+            } else if part.is_none() && live.address == address && self.graphs.uses(live) {
                 let free = Access {
                     epoch: self.order.host_now(),
                     op,
@@ -783,6 +792,7 @@ impl Engine {
                     op,
                     kind,
                     address,
+                    part: None,
                     strict: false,
                 };
                 found.push(sc106_invalid_free::refused(&free));

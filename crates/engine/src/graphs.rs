@@ -43,16 +43,17 @@ pub(crate) struct NodeTouch {
     pub(crate) element: Element,
 }
 
-/// Which sort of node touches memory.
+/// Which sort of node it is, of those that touch memory or tell the host something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sort {
     Kernel,
     Copy,
     Fill,
+    Host,
 }
 
 impl Sort {
-    pub(crate) const ALL: [Self; 3] = [Self::Kernel, Self::Copy, Self::Fill];
+    pub(crate) const ALL: [Self; 4] = [Self::Kernel, Self::Copy, Self::Fill, Self::Host];
 }
 
 /// What a node does.
@@ -76,10 +77,11 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// Of which sort its touches are, if it has any.
+    /// Of which sort it is.
     pub(crate) fn sort(&self) -> Option<Sort> {
         match self {
             Self::Touches(sort, _) => Some(*sort),
+            Self::Host(_) => Some(Sort::Host),
             _ => None,
         }
     }
@@ -123,7 +125,7 @@ pub(crate) struct Graph {
     /// Not all of its nodes are known.
     pub(crate) unknown: bool,
     /// What its nodes of these sorts touch is not known any more.
-    pub(crate) doubted: SmallVec<[Sort; 3]>,
+    pub(crate) doubted: SmallVec<[Sort; 4]>,
 }
 
 impl Graph {
@@ -808,13 +810,14 @@ pub(crate) fn node_op(op: OpRef, work: &NodeWork) -> OpRef {
     OpRef { kernel, ..op }
 }
 
-/// Which sort of touches are in doubt once a node of unknown origin gets this work: a
+/// Which sort of nodes are in doubt once a node of unknown origin gets this work: a
 /// node's type never changes.
 pub(crate) fn sort_of(work: &NodeWork) -> Option<Sort> {
     match work {
         NodeWork::Kernel { .. } => Some(Sort::Kernel),
         NodeWork::Copy { .. } => Some(Sort::Copy),
         NodeWork::Fill { .. } => Some(Sort::Fill),
+        NodeWork::Host => Some(Sort::Host),
         _ => None,
     }
 }

@@ -64,7 +64,7 @@ pub(crate) struct Nodes {
     /// Not all nodes are there.
     pub(crate) unknown: bool,
     /// What nodes of these sorts touch is not known.
-    pub(crate) doubted: SmallVec<[Sort; 3]>,
+    pub(crate) doubted: SmallVec<[Sort; 4]>,
 }
 
 /// How deep child graphs and bodies lie in each other.

@@ -101,6 +101,8 @@ struct Plan {
     waits: Vec<Handle>,
     records: Vec<Handle>,
     hosts: Vec<u64>,
+    /// It calls a host function of which it is not seen when it runs.
+    unseen_host: bool,
     kernels: u64,
     copies: u64,
     /// Some of it is not known, and may be a wait.
@@ -185,6 +187,7 @@ impl Exec {
         self.id.1 = graphs.number();
         let mut plan = Plan {
             unknown: self.nodes.unknown,
+            unseen_host: self.nodes.doubted.contains(&Sort::Host),
             ..Plan::default()
         };
         let all = &self.nodes.allocations;
@@ -196,7 +199,7 @@ impl Exec {
                 Work::Touches(sort, touches) => {
                     match sort {
                         Sort::Kernel => plan.kernels += 1,
-                        Sort::Copy | Sort::Fill => plan.copies += 1,
+                        _ => plan.copies += 1,
                     }
                     if self.nodes.doubted.contains(sort) {
                         continue;
@@ -229,7 +232,8 @@ impl Exec {
                 }
                 Work::Record(event) => plan.records.push(*event),
                 Work::Wait(event) => plan.waits.push(*event),
-                Work::Host(token) => plan.hosts.extend(*token),
+                Work::Host(Some(token)) => plan.hosts.push(*token),
+                Work::Host(None) => plan.unseen_host = true,
                 Work::Unknown => plan.unknown = true,
                 _ => {}
             }
@@ -546,6 +550,10 @@ impl Engine {
         for token in &exec.plan.hosts {
             self.order.enqueue_host_function(*token, id, op);
         }
+        // Who it tells of the launch, and when, is not known.
+        if exec.plan.unseen_host {
+            self.order.shows_host(id);
+        }
         for event in &exec.plan.records {
             self.captures.recorded_elsewhere(*event);
             self.order.record(*event, id, op);
@@ -620,6 +628,7 @@ impl Engine {
             op: free.op,
             kind: FreeKind::Async,
             address,
+            part: None,
             strict: false,
         };
         if let Some(live) = block.and_then(|block| self.memory.as_live(block)) {
@@ -769,6 +778,17 @@ impl Engine {
             violation.node = Some(touch.node);
         }
         again
+    }
+
+    /// Whether the executable graph calls host functions that are seen to begin, which may be
+    /// before its launch returns.
+    #[must_use]
+    pub fn calls_host_functions(&self, exec: Handle) -> bool {
+        let exec = self.graphs.execs.get(&exec).and_then(Option::as_ref);
+        exec.is_some_and(|exec| {
+            let mut works = exec.works();
+            works.any(|work| matches!(**work, Work::Host(Some(_))))
+        })
     }
 
     /// Whether the executable graph uses host memory that was given back. Its launch may never

@@ -278,13 +278,18 @@ fn action() -> impl Strategy<Value = Action> {
                 stream,
                 pool: Handle(pool),
             }),
-        (number(), select(frees), prop::option::of(stream())).prop_map(
-            |(address, kind, stream)| Action::FreeBegun {
+        (
+            number(),
+            select(frees),
+            prop::option::of(stream()),
+            prop::option::of((number(), 1..5000_u64))
+        )
+            .prop_map(|(address, kind, stream, part)| Action::FreeBegun {
                 address,
                 kind,
-                stream
-            }
-        ),
+                stream,
+                part: part.map(|(start, size)| Region::linear(start, size)),
+            }),
         select(outcomes).prop_map(|outcome| Action::FreeEnded { outcome }),
         (
             stream(),

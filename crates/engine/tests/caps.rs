@@ -71,6 +71,7 @@ impl Program {
                 address,
                 kind: FreeKind::Async,
                 stream: Some(stream),
+                part: None,
             },
         );
         let outcome = Outcome::Succeeded;

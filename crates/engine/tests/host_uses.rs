@@ -38,7 +38,11 @@ impl Run {
 /// `pinned+8 64 reads`, or `managed+8 writes from here` where a kernel does.
 fn in_short(used: &HostUse) -> String {
     let offset = used.region.address - used.block.0;
-    let does = if used.writes { "writes" } else { "reads" };
+    let does = match (used.unknown, used.writes) {
+        (true, _) => "is used somehow",
+        (false, true) => "writes",
+        (false, false) => "reads",
+    };
     let kind = used.kind.label();
     match used.pointer {
         true => format!("{kind}+{offset} {does} from here"),
@@ -76,7 +80,12 @@ fn copies_and_fills_tell_their_bytes() {
 fn kernels_tell_their_pointers() {
     assert_eq!(
         last("launch k S h+64 read:m p update:r struct:r doubtful:r r@5"),
-        ["pinned+64 writes from here", "managed+0 reads from here"]
+        [
+            "pinned+64 writes from here",
+            "managed+0 reads from here",
+            "registered+0 is used somehow from here",
+            "registered+0 is used somehow from here",
+        ]
     );
     // The end of a range is no use of what begins there.
     assert_eq!(

@@ -291,6 +291,7 @@ impl Run {
                     address,
                     kind: FreeKind::Async,
                     stream: Some(Self::stream(stream)),
+                    part: None,
                 });
                 let outcome = Outcome::Succeeded;
                 found.extend(self.apply(Action::FreeEnded { outcome }));

@@ -232,6 +232,7 @@ impl Program {
             address,
             kind: FreeKind::Async,
             stream,
+            part: None,
         });
         self.make(Action::FreeEnded {
             outcome: Outcome::Succeeded,
@@ -250,6 +251,7 @@ impl Program {
             address,
             kind,
             stream: None,
+            part: None,
         });
         self.make(Action::FreeEnded {
             outcome: Outcome::Succeeded,
@@ -513,6 +515,7 @@ impl Program {
                 address: passing,
                 kind: FreeKind::Async,
                 stream: Some(stream),
+                part: None,
             });
             let outcome = Outcome::Succeeded;
             self.make(Action::FreeEnded { outcome });

@@ -70,6 +70,7 @@ impl Calls {
             address,
             kind: FreeKind::Async,
             stream: Some(STREAM),
+            part: None,
         };
         self.call("cudaFreeAsync", stack, action);
         let outcome = Outcome::Succeeded;

@@ -198,6 +198,9 @@ pub enum Action {
         kind: FreeKind,
         /// The stream of an asynchronous free.
         stream: Option<StreamRef>,
+        /// The bytes that go, where the C library takes a part alone of what begins at
+        /// `address`.
+        part: Option<Region>,
     },
     /// The free that this thread began has ended.
     FreeEnded {

@@ -138,6 +138,11 @@ hooks! { Runtime:
     fn cudaGraphExecChildGraphNodeSetParams: (exec: usize, node: usize, child: usize) after(call) {
         changed(call, exec, node, node_work::child(child));
     }
+    /// In later launches the node calls this host function; when it does is not seen
+    fn cudaGraphExecHostNodeSetParams: (exec: usize, node: usize, parameters: usize) after(call) {
+        let _ = parameters;
+        changed(call, exec, node, node_work::host(call));
+    }
     /// In later launches the node records this event
     fn cudaGraphExecEventRecordNodeSetEvent: (exec: usize, node: usize, event: usize) after(call) {
         changed(call, exec, node, node_work::records(event));
@@ -238,6 +243,11 @@ mod driver {
         /// In later launches the node does what that graph does now
         fn cuGraphExecChildGraphNodeSetParams: (exec: usize, node: usize, child: usize) after(call) {
             changed(call, exec, node, node_work::child(child));
+        }
+        /// In later launches the node calls this host function; when it does is not seen
+        fn cuGraphExecHostNodeSetParams: (exec: usize, node: usize, parameters: usize) after(call) {
+            let _ = parameters;
+            changed(call, exec, node, node_work::host(call));
         }
         /// In later launches the node records this event
         fn cuGraphExecEventRecordNodeSetEvent: (exec: usize, node: usize, event: usize) after(call) {

@@ -344,6 +344,11 @@ hooks! { Runtime:
         // SAFETY: the call succeeded with them.
         changed(call, 0, node, unsafe { FillNode::work(parameters) });
     }
+    /// The node calls this host function; when it does is not seen
+    fn cudaGraphHostNodeSetParams: (node: usize, parameters: usize) after(call) {
+        let _ = parameters;
+        changed(call, 0, node, node_work::host(call));
+    }
     /// The node records this event
     fn cudaGraphEventRecordNodeSetEvent: (node: usize, event: usize) after(call) {
         changed(call, 0, node, node_work::records(event));
@@ -571,6 +576,11 @@ mod driver {
         fn cuGraphMemsetNodeSetParams: (node: usize, parameters: *const FillNode) after(call) {
             // SAFETY: the call succeeded with them.
             changed(call, 0, node, unsafe { FillNode::work(parameters) });
+        }
+        /// The node calls this host function; when it does is not seen
+        fn cuGraphHostNodeSetParams: (node: usize, parameters: usize) after(call) {
+            let _ = parameters;
+            changed(call, 0, node, node_work::host(call));
         }
         /// The node records this event
         fn cuGraphEventRecordNodeSetEvent: (node: usize, event: usize) after(call) {

@@ -2,13 +2,15 @@
 
 use streamcheck_model::{Action, Handle};
 
+use super::host_functions;
 use crate::call::{Call, host_memory_was_released};
 use crate::hook::{Hook, hooks};
 use crate::recorder;
 use crate::thread::Origin;
 
-/// A launch. It is recorded before the real call where that may not return; if it returns
-/// without success, nothing is taken back: what it would have used is gone either way.
+/// A launch. It is recorded before the real call where that may not return, or where its host
+/// functions may begin ahead of its return. If it returns
+/// without success, nothing is taken back.
 fn launch(
     hook: &'static Hook,
     origin: Origin,
@@ -20,25 +22,23 @@ fn launch(
     };
     let mut recorded = false;
     call.finish(|call| {
+        let exec = Handle(exec as u64);
         // Only then is there anything to ask under the lock.
-        recorded =
-            host_memory_was_released() && recorder::uses_released_host_memory(Handle(exec as u64));
+        recorded = host_memory_was_released() && recorder::uses_released_host_memory(exec)
+            || host_functions::any_captured() && recorder::calls_host_functions(exec);
         if recorded {
             launched(call, exec, stream);
         }
     });
     let status = real();
     if status == 0 && !recorded {
-        call.finish(|call| launched(call, exec, stream));
+        call.finish(|call| launched(call, Handle(exec as u64), stream));
     }
     status
 }
 
-fn launched(call: &Call, exec: usize, stream: usize) {
-    call.record_on(stream, |stream| Action::GraphLaunched {
-        stream,
-        exec: Handle(exec as u64),
-    });
+fn launched(call: &Call, exec: Handle, stream: usize) {
+    call.record_on(stream, |stream| Action::GraphLaunched { stream, exec });
 }
 
 hooks! { Runtime:

@@ -180,6 +180,11 @@ fn submit_captured(
     status
 }
 
+/// Whether any function was captured that is seen to begin.
+pub(super) fn any_captured() -> bool {
+    CAPTURED.load(Relaxed) > 0
+}
+
 /// A host function of a graph of which it is not seen when it runs.
 pub(super) fn unseen(call: &Call) {
     call.blind_spot("graph-host-function", call.hook.api());

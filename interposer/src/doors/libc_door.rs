@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use smallvec::{SmallVec, smallvec};
-use streamcheck_model::{FreeKind, Region};
+use streamcheck_model::Region;
 
 use super::locals::{self, Locals};
 use crate::call::{Call, Free, guarded};
@@ -33,6 +33,16 @@ pub(super) struct Range {
     pageable: bool,
     /// The later it came to be watched, the higher.
     age: u64,
+}
+
+impl Range {
+    /// What a release of `size` bytes takes of it; `None` for all.
+    fn part(&self, address: u64, size: usize) -> Option<Region> {
+        let end = address.saturating_add(size as u64);
+        let (first, last) = (self.start.max(address), self.end.min(end));
+        let all = first == self.start && last == self.end;
+        (!all && first < last).then(|| Region::linear(first, last - first))
+    }
 }
 
 /// The ranges that are watched, some of which may overlap.
@@ -390,14 +400,25 @@ unsafe extern "C-unwind" fn slow_realloc(address: *mut c_void, size: usize) -> *
     let function = real(&REAL_REALLOC, c"realloc");
     // SAFETY: as in `slow_free`.
     let usable = || unsafe { libc::malloc_usable_size(address) };
+    let mut before = 0;
     let begun = released(&REALLOC, address as u64, || {
-        smallvec![(address as u64, usable())]
+        before = usable();
+        smallvec![(address as u64, before)]
     });
     type Realloc = unsafe extern "C-unwind" fn(*mut c_void, usize) -> *mut c_void;
     // SAFETY: the C library's function and the caller's arguments.
     let moved = unsafe { core::mem::transmute::<usize, Realloc>(function)(address, size) };
-    // Memory that stayed where it was is still there.
-    settle(begun, !moved.is_null() && moved != address || size == 0);
+    // Memory that stayed where it was is still there, but for what was cut off.
+    let stayed = moved == address && !moved.is_null();
+    settle(begun, !moved.is_null() && !stayed || size == 0);
+    if stayed && before > 0 {
+        // SAFETY: the block that `realloc` has just given back.
+        let now = keeping_errno(|| unsafe { libc::malloc_usable_size(moved) });
+        let end = (address as u64).saturating_add(now as u64);
+        let cut = before.saturating_sub(now);
+        let begun = released(&REALLOC, end, || smallvec![(end, cut)]);
+        settle(begun, true);
+    }
     moved
 }
 
@@ -493,10 +514,13 @@ struct Released {
     call: Call,
     /// The watched ranges that it takes besides the one whose free is open: a
     /// thread has one open free.
-    others: Vec<u64>,
+    others: Vec<Taken>,
     /// What is to be watched again if the memory stays.
     pageable: Vec<(u64, u64)>,
 }
+
+/// The first byte of a watched range, and what goes of it if that is not all.
+type Taken = (u64, Option<Region>);
 
 /// Records that ranges of memory go, by first bytes and sizes, if any of it is watched. None
 /// of them begins before `lowest`.
@@ -516,17 +540,25 @@ fn released(
     // `free` leaves `errno` alone, and so do locks that are waited for within it.
     let ranges = keeping_errno(ranges);
     let all = || {
-        ranges
-            .iter()
-            .flat_map(|(address, size)| taken(*address, *size))
+        ranges.iter().flat_map(|&(address, size)| {
+            let taken = taken(address, size);
+            taken
+                .into_iter()
+                .map(move |range| (range, range.part(address, size)))
+        })
     };
-    let taken: Vec<Range> = keeping_errno(|| guarded(|| all().collect()))?;
-    let pageable = taken.iter().filter(|range| range.pageable);
-    let pageable = pageable.map(|range| (range.start, range.end)).collect();
-    let mut others: Vec<u64> = taken.iter().map(|range| range.start).collect();
+    let taken: Vec<(Range, Option<Region>)> = keeping_errno(|| guarded(|| all().collect()))?;
+    let pageable = taken.iter().filter(|(range, _)| range.pageable);
+    let pageable = pageable
+        .map(|(range, _)| (range.start, range.end))
+        .collect();
+    let mut others: Vec<Taken> = taken
+        .iter()
+        .map(|(range, part)| (range.start, *part))
+        .collect();
     others.dedup();
-    let first = others.pop()?;
-    let begun = call.begin_free(|_| Free::new(first, FreeKind::Libc));
+    let (first, part) = others.pop()?;
+    let begun = call.begin_free(|_| Free::of_libc(first, part));
     begun.then_some(Released {
         call,
         others,
@@ -561,8 +593,8 @@ fn settle(released: Option<Released>, gone: bool) {
         keeping_errno(|| guarded(|| change(|watched| watched.add_pageable(pageable.into_iter()))));
     }
     if gone {
-        for address in others {
-            call.released(address);
+        for (address, part) in others {
+            call.released(address, part);
         }
     }
 }

@@ -115,7 +115,7 @@ pub(crate) fn look(call: &Call) {
 fn look_at_all(call: &Call) {
     let released = thread::keeping_errno(|| call::guarded(|| take_gone(&call.origin)));
     for start in released.unwrap_or_default() {
-        call.aside(&RETURN, |aside| aside.released(start));
+        call.aside(&RETURN, |aside| aside.released(start, None));
     }
 }
 

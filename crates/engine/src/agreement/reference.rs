@@ -194,6 +194,8 @@ pub(super) struct Reference {
     /// Writes, each with the lines of which it ended a wait.
     spent: HashSet<(Node, LineId)>,
     waits: Vec<Wait>,
+    /// The pasts of writes of values that the host may see.
+    pub(super) shown: Vec<Vec<bool>>,
     pub(super) blocks: Vec<Block>,
 }
 
@@ -725,7 +727,11 @@ impl Reference {
         };
         let past = self.past(at.or(self.host), strict);
         let blind = at.is_some_and(|node| self.is_unknown(node));
-        let known = |node: Node| blind || past[node] || self.is_unknown(node);
+        let shown = |node: Node| {
+            let mut shown = self.shown.iter().filter(|_| at.is_none());
+            shown.any(|past| past.get(node) == Some(&true))
+        };
+        let known = |node: Node| blind || past[node] || self.is_unknown(node) || shown(node);
         // A stream's last use speaks for those before it.
         let mut last: HashMap<LineId, &Access> = HashMap::new();
         for access in block

@@ -24,6 +24,10 @@ pub(crate) fn check(free: &Free<'_>, allocation: &Allocation, found: &mut Vec<Vi
 
 pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
     let (block, last) = (violation.block?, violation.after?);
+    let (size, address) = match violation.bytes {
+        0 => (block.size, block.address),
+        part => (part, violation.address),
+    };
     let returned = view.name(violation.at) == FUNCTION_RETURN;
     let mut help = match returned {
         true => view.wait_before("the function returns", last.op, violation.at),
@@ -42,9 +46,9 @@ pub(crate) fn describe(violation: &Violation, view: &View<'_>) -> Option<Text> {
                 true => "a function has returned, and with it went".to_owned(),
                 false => format!("{} releases", view.call(violation.at)),
             },
-            bytes(block.size),
+            bytes(size),
             block.kind.label(),
-            block.address,
+            address,
             view.work_at(last.op),
         ),
         ordering: view.ordering(violation.gap, &last),

@@ -1,7 +1,7 @@
 //! What a rule's check hands to its description.
 
 use smallvec::SmallVec;
-use streamcheck_model::{FreeKind, MemoryKind, StackId};
+use streamcheck_model::{FreeKind, MemoryKind, Mode, Region, StackId};
 
 use super::RuleCode;
 use crate::clock::Horizon;
@@ -10,7 +10,6 @@ use crate::op::{Access, OpRef};
 use crate::order::{Gap, Order, StreamId};
 use crate::shadow::Footprint;
 use crate::{AllocationFacts, Role};
-use streamcheck_model::Mode;
 
 /// The block that a finding is about.
 #[derive(Clone, Copy, Debug)]
@@ -181,6 +180,8 @@ pub(crate) struct Free<'a> {
     pub(crate) op: OpRef,
     pub(crate) kind: FreeKind,
     pub(crate) address: u64,
+    /// The bytes that go, if that is not all of the allocation.
+    pub(crate) part: Option<Region>,
     /// Judge by what NVIDIA promises alone.
     pub(crate) strict: bool,
 }
@@ -201,6 +202,17 @@ impl Free<'_> {
         allocation: &Allocation,
         found: &mut Vec<Violation>,
     ) {
+        if let Some(part) = self.part {
+            let last = allocation
+                .shadow
+                .in_flight(part, Mode::Write, &[], |access| self.is_after(access));
+            found.extend(last.map(|last| Violation {
+                address: part.address,
+                bytes: part.bytes(),
+                ..Violation::unordered(rule, self.op, allocation, last, self.gap(&last))
+            }));
+            return;
+        }
         let pending = allocation.uses.iter().filter(|last| !self.is_after(last));
         found
             .extend(pending.map(|last| {
@@ -211,6 +223,7 @@ impl Free<'_> {
     /// Whether `access` happens before the free, or may for all one knows.
     pub(crate) fn is_after(&self, access: &Access) -> bool {
         access.op.order_unknown
+            || self.stream.is_none() && self.order.host_may_have_seen(access.epoch)
             || match (self.stream, self.strict) {
                 (Some(stream), _) if self.order.would_await(stream) => true,
                 (Some(stream), false) => self.order.would_know(stream, access.epoch),

@@ -652,6 +652,16 @@ impl State {
         Some((memory.address.checked_add(offset)?, memory, pitch))
     }
 
+    /// `part 64 128`: so many bytes from there on.
+    fn part(&self, address: u64, line: &mut Line<'_>) -> Result<Option<Region>, ParseError> {
+        if !line.eat("part") {
+            return Ok(None);
+        }
+        let start = address.saturating_add(line.number("an offset in bytes")?);
+        let size = line.number("a size in bytes")?;
+        Ok(Some(Region::linear(start, size)))
+    }
+
     fn free(
         &mut self,
         api: &str,
@@ -663,12 +673,17 @@ impl State {
             FreeKind::Async => Some(self.stream(line)?),
             _ => None,
         };
+        let part = match kind {
+            FreeKind::Libc => self.part(address, line)?,
+            _ => None,
+        };
         let begun = self.operation(
             api,
             Action::FreeBegun {
                 address,
                 kind,
                 stream,
+                part,
             },
         );
         if line.eat("begun") {

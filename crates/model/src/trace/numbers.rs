@@ -112,8 +112,11 @@ macro_rules! visitor {
                     }
                     each(&$($mut)? pool.0);
                 }
-                Action::FreeBegun { address, stream, .. } => {
+                Action::FreeBegun { address, stream, part, .. } => {
                     each(address);
+                    if let Some(part) = part {
+                        region!(part);
+                    }
                     if let Some(StreamRef::Created(handle)) = stream {
                         each(&$($mut)? handle.0);
                     }

@@ -373,6 +373,7 @@ fn action() -> impl Strategy<Value = Action> {
                 address,
                 kind,
                 stream,
+                part: None,
             }
         }),
         outcome.prop_map(|outcome| Action::FreeEnded { outcome }),
