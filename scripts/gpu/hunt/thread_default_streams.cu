@@ -1,9 +1,11 @@
 // nvcc: -default-stream per-thread -Xcompiler -pthread
 // Threads with a default stream each. A producer hands buffers to a consumer with an event each; the
-// consumer's stream waits for it, and frees the buffer.
+// consumer's stream waits for it, and frees the buffer. The threads end one after the other: NVIDIA's driver
+// 580 was seen to hang, without the tool too, where one ended while the other worked.
 #include "hunt.h"
 #include <condition_variable>
 #include <deque>
+#include <future>
 #include <mutex>
 #include <thread>
 
@@ -17,6 +19,7 @@ int main() {
     std::mutex mutex;
     std::condition_variable changed;
     std::deque<Item> queue;
+    std::promise<void> consumed, produced;
     std::thread producer([&] {
         for (int i = 0; i < ITEMS; i++) {
             Item item;
@@ -28,6 +31,7 @@ int main() {
             queue.push_back(item);
             changed.notify_one();
         }
+        consumed.get_future().wait();
     });
     float *host = pinned<float>(N);
     double total = 0;
@@ -50,8 +54,11 @@ int main() {
         CHECK(cudaStreamSynchronize(0));
         total = host[17];
         CHECK(cudaFree(sum));
+        consumed.set_value();
+        produced.get_future().wait();
     });
     producer.join();
+    produced.set_value();
     consumer.join();
     REQUIRE(total == ITEMS * (ITEMS - 1) / 2);
     expect_all(host, N, float(total));
