@@ -23,7 +23,17 @@ fn signals_reach_the_application() {
     ] {
         let folder = TempDir::new().unwrap();
         let text = format!("trap 'exit 5' {name}; $FIXTURES/a04_reused_block; {LOOP}");
-        let mut child = streamcheck(&folder, &["--json", "out.json"], &["sh", "-c", &text])
+        let run = streamcheck(&folder, &["--json", "out.json"], &["sh", "-c", &text]);
+        // The tests may run under nohup, and what a shell finds ignored it cannot trap.
+        let mut child = Command::new("env")
+            .arg("--default-signal")
+            .arg(run.get_program())
+            .args(run.get_args())
+            .envs(
+                run.get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            )
+            .current_dir(folder.path())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
