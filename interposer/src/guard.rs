@@ -45,6 +45,8 @@ const MOST_USES: usize = 4096;
 const MOST_STEPS: u32 = 1024;
 /// The same on the pages of all uses of a block.
 const MOST_BLOCK_STEPS: u32 = 4096;
+/// Pages that are left open for good.
+const MOST_LEFT: usize = 256;
 /// Pages of a use that are opened one by one before it is opened as a whole.
 const MOST_PAGES: u32 = 8;
 
@@ -179,6 +181,8 @@ pub(crate) struct Guard {
     opened: Vec<Span>,
     /// Ranges that a system call uses.
     held: Vec<Span>,
+    /// Pages that stay open as long as their block is there, which comes first.
+    left: Vec<(u64, Span)>,
     /// Instructions that were let through on blocks, by address.
     steps: FxHashMap<u64, u32>,
     /// The engine's [`Engine::host_version`] for which `uses` was looked through.
@@ -214,6 +218,7 @@ impl Guard {
             pages: Pages::new(),
             opened: Vec::new(),
             held: Vec::new(),
+            left: Vec::new(),
             steps: FxHashMap::default(),
             version: engine.host_version(),
             whole: FxHashMap::default(),
@@ -322,6 +327,7 @@ impl Guard {
     fn released(&mut self, address: u64) -> Result<(), String> {
         self.whole.remove(&address);
         self.steps.remove(&address);
+        self.left.retain(|(block, _)| *block != address);
         self.grounds.retain(|block, _| block.0 != address);
         if self.uses.iter().any(|used| used.of.block.0 == address) {
             self.drop_where(|used| used.of.block.0 == address)?;
@@ -477,6 +483,7 @@ impl Guard {
             .opened
             .iter()
             .chain(&self.held)
+            .chain(self.left.iter().map(|(_, pages)| pages))
             .filter(|open| overlap(**open, range))
             .copied()
             .collect();
@@ -593,6 +600,17 @@ impl Guard {
             self.open(start, end)?;
         }
         Ok(())
+    }
+
+    /// Never closes the page again that holds a lock, or another word that the kernel waits at.
+    pub(crate) fn leave_open(&mut self, address: u64) -> Result<(), String> {
+        let here = (floor(address), floor(address) + page());
+        let used = self.uses.iter().find(|used| overlap(used.pages, here));
+        let block = used.map_or(0, |used| used.of.block.0);
+        if self.left.len() < MOST_LEFT && !self.left.iter().any(|(_, pages)| *pages == here) {
+            self.left.push((block, here));
+        }
+        self.settle(here.0, here.1)
     }
 
     /// Opens a page for one instruction. False, with all that shares it open until the next

@@ -451,6 +451,7 @@ impl Core {
             write,
             silent,
             may_step,
+            locks,
             ..
         } = fault;
         // CUDA's own threads are its, and so are their accesses.
@@ -470,6 +471,9 @@ impl Core {
                 self.host_accessed(api, stack, region, write, through);
             }
             Seen::Neighbour => {
+                if locks {
+                    self.guarding(|guard, _| guard.leave_open(address))?;
+                }
                 if self.guarding(|guard, _| guard.step(address, may_step && !vague))? {
                     return Some(Response::Step);
                 }

@@ -33,6 +33,9 @@ pub(crate) struct Fault {
     pub(crate) at: Interrupted,
     /// Whether its instruction can be let through alone.
     pub(crate) may_step: bool,
+    /// Whether its instruction locks the memory that it changes: the kernel may be asked to
+    /// look there next (futex), at any time, and must find the page open.
+    pub(crate) locks: bool,
 }
 
 pub(super) unsafe extern "C-unwind" fn on_fault(
@@ -122,13 +125,17 @@ unsafe fn handled(address: u64, context: *mut ucontext_t) -> Option<Response> {
     // SAFETY: the caller's promise.
     let (at, write) = unsafe { (interrupted(context), is_write(context)) };
     // SAFETY: as above.
-    let may_step = block.guard.stepping.get().contains(&0) && unsafe { can_step(context) };
+    let locks = unsafe { locks(context) };
+    // SAFETY: as above.
+    let may_step =
+        !locks && block.guard.stepping.get().contains(&0) && unsafe { can_step(context) };
     let fault = Fault {
         address,
         write,
         silent,
         at,
         may_step,
+        locks,
     };
     keeping_errno(|| call::guarded(|| with_room(|| recorder::host_faulted(&fault)))).flatten()
 }
@@ -217,12 +224,11 @@ unsafe fn can_step(context: *const ucontext_t) -> bool {
         return false;
     }
     // SAFETY: the caller's promise.
-    let (blocked, locks) = unsafe { (signals::interrupted_mask(context.cast()), locks(context)) };
-    blocked & signals::bit(libc::SIGTRAP) == 0 && !locks && signals::is_kept(libc::SIGTRAP)
+    let blocked = unsafe { signals::interrupted_mask(context.cast()) };
+    blocked & signals::bit(libc::SIGTRAP) == 0 && signals::is_kept(libc::SIGTRAP)
 }
 
-/// Whether an instruction locks the memory that it changes: the kernel may be asked to look
-/// there next (futex), which must find the page open.
+/// See [`Fault::locks`].
 ///
 /// # Safety
 /// As for [`is_ours`].

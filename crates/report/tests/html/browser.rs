@@ -220,9 +220,10 @@ impl Browser {
                const middle = () => {{ const box = own.getBoundingClientRect();
                    return [box.x + box.width / 2, box.y + box.height / 2]; }};
                const seen = () => (own.closest('.op') ?? own).contains(document.elementFromPoint(...middle()));
-               if (!seen()) own.scrollIntoView({{block: 'center', behavior: 'instant'}});
                // What the click before set in motion comes to rest first.
-               for (let last = ''; last !== String(middle());) {{
+               for (let last = '', tries = 0; tries < 100; tries++) {{
+                   if (!seen()) own.scrollIntoView({{block: 'center', behavior: 'instant'}});
+                   else if (last === String(middle())) break;
                    last = String(middle());
                    await new Promise((done) => setTimeout(done, 50));
                }}
