@@ -602,7 +602,8 @@ impl Guard {
         Ok(())
     }
 
-    /// Never closes the page again that holds a lock, or another word that the kernel waits at.
+    /// Never closes the page again: the kernel may be asked at any time to look at what lies
+    /// there, to wait at a lock or to write a text.
     pub(crate) fn leave_open(&mut self, address: u64) -> Result<(), String> {
         let here = (floor(address), floor(address) + page());
         let used = self.uses.iter().find(|used| overlap(used.pages, here));

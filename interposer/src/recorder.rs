@@ -471,7 +471,7 @@ impl Core {
                 self.host_accessed(api, stack, region, write, through);
             }
             Seen::Neighbour => {
-                if locks {
+                if locks || vague {
                     self.guarding(|guard, _| guard.leave_open(address))?;
                 }
                 if self.guarding(|guard, _| guard.step(address, may_step && !vague))? {
