@@ -45,7 +45,7 @@ const MOST_USES: usize = 4096;
 const MOST_STEPS: u32 = 1024;
 /// The same on the pages of all uses of a block.
 const MOST_BLOCK_STEPS: u32 = 4096;
-/// Pages that are left open for good.
+/// Pages that are left open for good; of more, each is until the next operation uses it.
 const MOST_LEFT: usize = 256;
 /// Pages of a use that are opened one by one before it is opened as a whole.
 const MOST_PAGES: u32 = 8;
@@ -608,9 +608,10 @@ impl Guard {
         let here = (floor(address), floor(address) + page());
         let used = self.uses.iter().find(|used| overlap(used.pages, here));
         let block = used.map_or(0, |used| used.of.block.0);
-        if self.left.len() < MOST_LEFT && !self.left.iter().any(|(_, pages)| *pages == here) {
-            self.left.push((block, here));
+        if self.left.len() == MOST_LEFT {
+            return self.open(here.0, here.1);
         }
+        self.left.push((block, here));
         self.settle(here.0, here.1)
     }
 

@@ -473,8 +473,7 @@ impl Core {
             Seen::Neighbour => {
                 if locks || vague {
                     self.guarding(|guard, _| guard.leave_open(address))?;
-                }
-                if self.guarding(|guard, _| guard.step(address, may_step && !vague))? {
+                } else if self.guarding(|guard, _| guard.step(address, may_step))? {
                     return Some(Response::Step);
                 }
                 let api = self.engine.names_mut().intern(HOST_READ);

@@ -30,7 +30,7 @@ struct ExecTouch {
     bound: Bound,
     sort: Sort,
     possible: bool,
-    /// Of a pointer: bytes of what it points to, or 0.
+    /// Of a pointer: see [`NodeTouch`](crate::graphs::NodeTouch).
     element: Element,
     /// The first node that does so.
     node: OpRef,
@@ -787,7 +787,9 @@ impl Engine {
         let exec = self.graphs.execs.get(&exec).and_then(Option::as_ref);
         exec.is_some_and(|exec| {
             let mut works = exec.works();
-            works.any(|work| matches!(**work, Work::Host(Some(_))))
+            // Once launched, its plan tells.
+            !exec.plan.hosts.is_empty()
+                || exec.stale && works.any(|work| matches!(**work, Work::Host(Some(_))))
         })
     }
 
