@@ -17,7 +17,7 @@ use crate::options::Options;
     name = "streamcheck",
     version,
     disable_help_subcommand = true,
-    after_help = "Without this command: LD_PRELOAD=libstreamcheck.so ./app\n\
+    after_help = "Without this command: LD_PRELOAD=/path/to/libstreamcheck.so ./app\n\
                   Exit codes: 0 clean, 66 the gate failed, 67 no CUDA call seen, 2 wrong usage,\n\
                   127 the application did not start, else the application's own."
 )]

@@ -45,6 +45,11 @@ impl Failure {
         self.lines.join("; ")
     }
 
+    /// What is wrong, line by line.
+    pub(crate) fn into_lines(self) -> Vec<String> {
+        self.lines
+    }
+
     /// Writes the lines to standard error.
     pub(crate) fn tell(&self) {
         for line in &self.lines {

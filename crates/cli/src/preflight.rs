@@ -46,6 +46,15 @@ pub(crate) fn check_outputs(settings: &Settings, process: &Process) -> Result<()
     }
 }
 
+/// Makes sure that the trace can be written.
+pub(crate) fn check_trace(settings: &Settings, process: &Process) -> Result<(), Failure> {
+    let path = settings.trace.as_ref().map(|trace| trace.expand(process));
+    match path.as_deref().and_then(impossible) {
+        Some(why) => Err(Failure::new(crate::USAGE, format!("--trace: {why}"))),
+        None => Ok(()),
+    }
+}
+
 /// Makes sure that no output takes the place of a file that is read: of one of `files`, or
 /// of the suppressions. The outputs come with their options' names.
 pub(crate) fn check_kept<P: AsRef<Path>>(
@@ -76,7 +85,7 @@ pub(crate) fn same(one: &Path, other: &Path) -> bool {
     behind_links(one) == behind_links(other) && !is_special(one)
 }
 
-/// Why a report cannot be written there, if it cannot.
+/// Why a file cannot be written there, if it cannot.
 fn impossible(path: &Path) -> Option<String> {
     // Opening a pipe would wait for its reader.
     if is_special(path) {

@@ -45,6 +45,7 @@ pub(crate) fn run(run: &Run) -> Result<u8, Failure> {
         .collect();
     process.exe = process.argv[0].clone();
     preflight::check_outputs(&settings, &process)?;
+    preflight::check_trace(&settings, &process)?;
 
     let mut command = Command::new(&run.app[0]);
     command.args(&run.app[1..]);
@@ -236,8 +237,8 @@ fn unseen(app: &OsStr, status: ExitStatus) -> String {
         // Who failed had most likely not come to its first call.
         None if !status.success() => what,
         None => format!(
-            "{what}; a statically linked or set-user-ID program ignores LD_PRELOAD, and \
-             `env -i` or a container leaves it behind"
+            "{what}: it makes none, or it is statically linked or set-user-ID, or `env -i` or a \
+             container left LD_PRELOAD behind; --require-cuda=off lets such a run pass"
         ),
     }
 }

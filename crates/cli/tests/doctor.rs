@@ -188,6 +188,13 @@ fn what_is_wrong_around_the_program_is_told() {
     looked.is_out_of_reach("temporary files", "cannot be written");
     let looked = with("STREAMCHECK_FAIL_ON", Path::new("everything"));
     looked.is_out_of_reach("settings", "STREAMCHECK_FAIL_ON is \"everything\"");
+    let none = bench.path("none/x");
+    let looked = with("STREAMCHECK_SUPPRESSIONS", &none);
+    looked.is_out_of_reach("settings", "cannot be read");
+    let looked = with("STREAMCHECK_JSON", &none);
+    looked.is_out_of_reach("settings", "cannot be written");
+    let looked = with("STREAMCHECK_TRACE", &none);
+    looked.is_out_of_reach("settings", "cannot be written");
     let looked = with("NVTX_INJECTION64_PATH", Path::new("/x/libother.so"));
     assert_eq!((looked.about("NVTX").0, looked.code), ("note", Some(0)));
     fs::write(bench.path("streamcheck.toml"), "fail-on = \"never\"\n").unwrap();

@@ -5,16 +5,16 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use streamcheck_report::Settings;
 use streamcheck_report::json::Report;
+use streamcheck_report::{Process, Settings};
 
 use super::Check;
 use super::cuda::version_in;
 use super::elf::Elf;
 use super::loader::Search;
-use crate::failure::reason;
+use crate::failure::{Failure, reason};
 use crate::options::refusal;
-use crate::{preload, run};
+use crate::{preflight, preload, run};
 
 /// Other tools' variables for being loaded by CUDA itself.
 const CUDA_INJECTION: &str = "CUDA_INJECTION64_PATH";
@@ -315,8 +315,22 @@ fn temporary() -> Check {
 /// The settings in force.
 fn settings() -> Vec<Check> {
     let about = "settings";
-    let (_, problems) = Settings::load(&[]);
-    if problems.is_empty() {
+    let (settings, problems) = Settings::load(&[]);
+    let mut wrong: Vec<String> = problems
+        .iter()
+        .map(|problem| problem.text().to_owned())
+        .collect();
+    if wrong.is_empty() {
+        let process = Process::this();
+        let checks = [
+            preflight::check_inputs(&settings),
+            preflight::check_outputs(&settings, &process),
+            preflight::check_trace(&settings, &process),
+        ];
+        let failures = checks.into_iter().filter_map(Result::err);
+        wrong = failures.flat_map(Failure::into_lines).collect();
+    }
+    if wrong.is_empty() {
         return vec![Check::ok(
             about,
             run::config().map_or_else(
@@ -325,10 +339,10 @@ fn settings() -> Vec<Check> {
             ),
         )];
     }
-    problems
+    wrong
         .iter()
-        .map(|problem| {
-            Check::problem(about, refusal(problem.text()))
+        .map(|text| {
+            Check::problem(about, refusal(text))
                 .remedy("correct it: `streamcheck run` refuses with exit code 2")
         })
         .collect()

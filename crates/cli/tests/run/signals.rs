@@ -11,6 +11,18 @@ use crate::{report, rules, streamcheck, wait_for};
 /// Waits in small steps, as a shell tells of a signal only between two commands.
 const LOOP: &str = "touch ready; while :; do sleep 0.02; done";
 
+/// `run` by another command, with its standard error in a pipe.
+fn under<'a>(by: &'a mut Command, run: &Command, folder: &TempDir) -> &'a mut Command {
+    by.arg(run.get_program())
+        .args(run.get_args())
+        .envs(
+            run.get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
+        .current_dir(folder.path())
+        .stderr(Stdio::piped())
+}
+
 #[test]
 fn signals_reach_the_application() {
     for (signal, name) in [
@@ -25,16 +37,8 @@ fn signals_reach_the_application() {
         let text = format!("trap 'exit 5' {name}; $FIXTURES/a04_reused_block; {LOOP}");
         let run = streamcheck(&folder, &["--json", "out.json"], &["sh", "-c", &text]);
         // The tests may run under nohup, and what a shell finds ignored it cannot trap.
-        let mut child = Command::new("env")
-            .arg("--default-signal")
-            .arg(run.get_program())
-            .args(run.get_args())
-            .envs(
-                run.get_envs()
-                    .filter_map(|(name, value)| Some((name, value?))),
-            )
-            .current_dir(folder.path())
-            .stderr(Stdio::piped())
+        let mut env = Command::new("env");
+        let mut child = under(env.arg("--default-signal"), &run, &folder)
             .spawn()
             .unwrap();
         wait_for(&folder.path().join("ready"));
@@ -71,18 +75,8 @@ fn a_time_limit_ends_the_run_in_order() {
     let folder = TempDir::new().unwrap();
     let text = format!("$FIXTURES/a04_reused_block; {LOOP}");
     let run = streamcheck(&folder, &["--json", "out.json"], &["sh", "-c", &text]);
-    let mut child = Command::new("timeout")
-        .arg("600")
-        .arg(run.get_program())
-        .args(run.get_args())
-        .envs(
-            run.get_envs()
-                .filter_map(|(name, value)| Some((name, value?))),
-        )
-        .current_dir(folder.path())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut timeout = Command::new("timeout");
+    let mut child = under(timeout.arg("600"), &run, &folder).spawn().unwrap();
     wait_for(&folder.path().join("ready"));
     // As its own timer does: the command and the whole group are told to end.
     kill_process(Pid::from_child(&child), Signal::ALARM).unwrap();
