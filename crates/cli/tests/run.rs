@@ -355,6 +355,20 @@ fn an_impossible_report_stops_the_run_before_it_starts() {
 }
 
 #[test]
+fn so_does_an_impossible_trace() {
+    let folder = TempDir::new().unwrap();
+    let output = streamcheck(&folder, &["--trace", "no/app.trace"], &["touch", "started"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "streamcheck: --trace: no/app.trace cannot be written: No such file or directory\n"
+    );
+    assert!(!folder.path().join("started").exists());
+}
+
+#[test]
 fn the_demo_shows_both_faults() {
     let (exe, _) = staged();
     let output = Command::new(exe)
